@@ -1,0 +1,1 @@
+"""HTTP in, channels, and outbound delivery."""

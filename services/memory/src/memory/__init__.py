@@ -1,0 +1,1 @@
+"""Memory behind request and reply: Postgres and pgvector."""

@@ -1,0 +1,1 @@
+"""Schedules, kept and fired by JetStream."""

@@ -1,0 +1,107 @@
+"""Connections to NATS: plain ones for hot paths, a FastStream broker for handlers.
+
+Settings of R11: ping every 5 s, two outstanding, reconnect for ever. FastStream pitfalls that
+are closed here once: no default ack policy, no declared streams, no injection on hot paths.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import nats
+import nats.errors
+import structlog
+from faststream import AckPolicy
+from faststream.nats import JStream, NatsBroker
+from nats.aio.client import Client
+from structlog.contextvars import bound_contextvars, get_contextvars
+
+from posthouse.errors import Unavailable
+
+log = structlog.get_logger(__name__)
+
+MSG_ID = "Nats-Msg-Id"
+CORRELATION_ID = "Posthouse-Correlation-Id"
+TRACE_PARENT = "traceparent"
+GENERATION = "Posthouse-Generation"
+
+CALL_ID = "Posthouse-Call-Id"
+DEADLINE = "Posthouse-Deadline"
+DEPTH = "Posthouse-Depth"
+FRAMES = "Posthouse-Frames"
+KIND = "Posthouse-Kind"
+
+CONNECT_TIMEOUT_S = 5
+_OPTIONS: dict[str, Any] = {
+    "connect_timeout": CONNECT_TIMEOUT_S,
+    "ping_interval": 5,
+    "max_outstanding_pings": 2,
+    "max_reconnect_attempts": -1,
+    "reconnect_time_wait": 0.25,
+}
+
+Callback = Callable[[], Awaitable[None]]
+
+
+async def _on_error(error: Exception) -> None:
+    # nats-py prints a traceback per reconnect try without this; permission errors come only here.
+    log.warning("nats.error", error=type(error).__name__, detail=str(error)[:200])
+
+
+async def connect(url: str, name: str, reconnected: Callback | None = None) -> Client:
+    """A connection that reconnects for ever. Raises Unavailable if the first try fails."""
+    try:
+        return await nats.connect(
+            url, name=name, error_cb=_on_error, reconnected_cb=reconnected, **_OPTIONS
+        )
+    except (nats.errors.Error, OSError, TimeoutError) as error:
+        raise Unavailable(f"NATS does not answer at {_safe(url)}", url=_safe(url)) from error
+
+
+def build_broker(url: str, name: str, graceful_timeout_s: float = 25.0) -> NatsBroker:
+    """A FastStream broker: bodies stay bytes, acks are written out, no dependency injection."""
+    return NatsBroker(
+        url,
+        name=name,
+        error_cb=_on_error,
+        ack_policy=AckPolicy.MANUAL,
+        apply_types=False,
+        decoder=_as_bytes,
+        logger=None,
+        graceful_timeout=graceful_timeout_s,
+        **_OPTIONS,
+    )
+
+
+async def _as_bytes(message: Any) -> bytes:
+    return bytes(message.body)
+
+
+def declared(stream: str) -> JStream:
+    """A stream that exists already. ``declare=True`` would rewrite it (measured)."""
+    return JStream(stream, declare=False)
+
+
+@contextmanager
+def message_scope(headers: Mapping[str, str] | None) -> Iterator[None]:
+    """Bind the ids of a message's headers, so that logs and further calls carry them."""
+    headers = headers or {}
+    ids = {"correlation_id": headers.get(CORRELATION_ID) or uuid4().hex}
+    if trace := headers.get(TRACE_PARENT):
+        ids["traceparent"] = trace
+    with bound_contextvars(**ids):
+        yield
+
+
+def headers_from_context() -> dict[str, str]:
+    """Headers that carry the bound ids on."""
+    bound = get_contextvars()
+    names = {"correlation_id": CORRELATION_ID, "traceparent": TRACE_PARENT}
+    return {header: bound[name] for name, header in names.items() if name in bound}
+
+
+def _safe(url: str) -> str:
+    """The URL without user and password."""
+    scheme, separator, rest = url.rpartition("://")
+    return scheme + separator + rest.rpartition("@")[2]

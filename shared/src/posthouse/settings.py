@@ -1,0 +1,199 @@
+"""Configuration: ``posthouse.yaml``, overridden by the environment (PROTOCOL section 8).
+
+A variable is ``POSTHOUSE_`` + the path in capitals, joined by ``__``: ``POSTHOUSE_NATS_URL``,
+``POSTHOUSE_BUDGETS__DEADLINE_S``. The file is ``$POSTHOUSE_CONFIG``, else ``posthouse.yaml`` in
+the working directory if it is there. ``defaults.yaml`` beside this module lies below both.
+Unknown keys are errors that name the line.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from posthouse.errors import ConfigError
+
+CONFIG_VARIABLE = "POSTHOUSE_CONFIG"
+CONFIG_FILE = "posthouse.yaml"
+DEFAULTS_FILE = Path(__file__).with_name("defaults.yaml")
+
+QueueMode = Literal["queue", "collect", "steer", "interrupt"]
+# Channels whose users wait for each answer get a turn a message; chats get merged ones.
+ONE_BY_ONE = frozenset({"cli", "web"})
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ProviderSettings(Section):
+    """A model provider; ``kind`` names the adapter file that speaks to it."""
+
+    kind: str
+    base_url: str = ""
+    api_key_env: str = ""
+    api_key_file: str = ""
+    models: tuple[str, ...] = ()
+    tool_mode: Literal["native", "json_schema"] = "native"
+    embedding_model: str = ""
+    prices: dict[str, dict[str, float]] = Field(default_factory=dict)
+
+
+class TierSettings(Section):
+    """Models by tier as ``provider/model``, tried in order."""
+
+    economy: tuple[str, ...] = ()
+    standard: tuple[str, ...] = ()
+    premium: tuple[str, ...] = ()
+
+
+class BotSettings(BaseModel):
+    """One bot of a channel; the channel reads its own further keys."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    bot: str = ""
+    organisation: str = "default"
+    queue_mode: QueueMode | None = None
+    allow: tuple[str, ...] = ()
+
+    def domain(self, channel: str) -> str:
+        """Domain of its addresses: the channel, or ``<channel>+<bot>`` (R18)."""
+        return f"{channel}+{self.bot}" if self.bot else channel
+
+
+class BudgetSettings(Section):
+    """Limits of one turn and all its children; deadline in seconds."""
+
+    deadline_s: float = Field(600.0, gt=0)
+    tokens: int | None = None
+    spawns: int = Field(32, ge=0)
+    depth: int = Field(3, ge=1)
+
+
+class MemorySettings(Section):
+    """The memory service: lease in seconds, waiting limit in messages."""
+
+    lease_ttl_s: float = Field(6.0, gt=0)
+    waiting_limit: int = Field(50, ge=1)
+    relay_after_s: float = Field(4.0, gt=0)
+    pool_size: int = Field(0, ge=0, description="connections; 0 = by the machine (R25)")
+
+
+class SchedulerSettings(Section):
+    """The scheduler service."""
+
+    min_interval_s: float = Field(1.0, ge=1)
+
+
+class Settings(BaseSettings):
+    """All of ``posthouse.yaml``; every service reads the same file and takes its part."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="POSTHOUSE_", env_nested_delimiter="__", frozen=True, extra="forbid"
+    )
+
+    nats_url: str = "nats://127.0.0.1:4222"
+    postgres_dsn: str = "postgresql://postgres@127.0.0.1:5432/posthouse"
+    embedded: bool = False
+    http_host: str = "127.0.0.1"
+    http_port: int = Field(8080, ge=0, le=65535)
+    health_port: int = Field(0, ge=0, le=65535)
+    admin_token: str = ""
+    log_level: str = "INFO"
+    agents_dir: str = "agents"
+    tools_path: tuple[str, ...] = ()
+    workspace_dir: str = ""
+    workers: int = Field(2, ge=0)
+    slots: int = Field(16, ge=1)
+    providers: dict[str, ProviderSettings] = Field(default_factory=dict)
+    tiers: TierSettings = TierSettings()
+    routes: tuple[dict[str, Any], ...] = ()
+    channels: dict[str, tuple[BotSettings, ...]] = Field(default_factory=dict)
+    budgets: BudgetSettings = BudgetSettings()
+    memory: MemorySettings = MemorySettings()
+    scheduler: SchedulerSettings = SchedulerSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment first; what ``load`` read from the file lies below it."""
+        return env_settings, init_settings
+
+    def queue_mode(self, domain: str) -> QueueMode:
+        """The queue mode of a bot's conversations, by the domain of their addresses."""
+        channel, _, bot = domain.partition("+")
+        for candidate in self.channels.get(channel, ()):
+            if candidate.bot == bot and candidate.queue_mode:
+                return candidate.queue_mode
+        return "queue" if channel in ONE_BY_ONE else "collect"
+
+
+def load(file: Path | None = None) -> Settings:
+    """Read the configuration. Raises ConfigError that names the file, line and key."""
+    file = file or _file_from_environment()
+    data = _read(DEFAULTS_FILE)
+    if file is not None:
+        data |= _read(file)
+    try:
+        return Settings(**data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = [str(part) for part in first["loc"]]
+        where = _place(file, path) or f"environment: POSTHOUSE_{'__'.join(path).upper()}"
+        raise ConfigError(f"{where}: {'.'.join(path)}: {first['msg']}") from error
+
+
+def _file_from_environment() -> Path | None:
+    if named := os.environ.get(CONFIG_VARIABLE):
+        return Path(named)
+    default = Path(CONFIG_FILE)
+    return default if default.exists() else None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: not valid YAML: {error}") from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"{file}: the file must hold keys and values")
+    return {str(key): value for key, value in data.items()}
+
+
+def _place(file: Path | None, path: list[str]) -> str | None:
+    """``file:line`` of a key path, or of its deepest part that the file has."""
+    if file is None:
+        return None
+    node, line = yaml.compose(file.read_text(encoding="utf-8")), None
+    for part in path:
+        if isinstance(node, yaml.MappingNode):
+            found = [(k, v) for k, v in node.value if k.value == part]
+            if not found:
+                break
+            line, node = found[0][0].start_mark.line + 1, found[0][1]
+        elif isinstance(node, yaml.SequenceNode) and part.isdigit():
+            node = node.value[int(part)]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return None if line is None else f"{file}:{line}"
