@@ -59,12 +59,24 @@ async def connect(url: str, name: str, reconnected: Callback | None = None) -> C
         raise Unavailable(f"NATS does not answer at {_safe(url)}", url=_safe(url)) from error
 
 
-def build_broker(url: str, name: str, graceful_timeout_s: float = 25.0) -> NatsBroker:
+def build_broker(
+    url: str,
+    name: str,
+    graceful_timeout_s: float = 25.0,
+    on_reconnect: Callable[[], None] | None = None,
+) -> NatsBroker:
     """A FastStream broker: bodies stay bytes, acks are written out, no dependency injection."""
+
+    async def reconnected() -> None:
+        log.info("nats.reconnected")
+        if on_reconnect is not None:
+            on_reconnect()
+
     return NatsBroker(
         url,
         name=name,
         error_cb=_on_error,
+        reconnected_cb=reconnected,
         ack_policy=AckPolicy.MANUAL,
         apply_types=False,
         decoder=_as_bytes,
@@ -72,6 +84,14 @@ def build_broker(url: str, name: str, graceful_timeout_s: float = 25.0) -> NatsB
         graceful_timeout=graceful_timeout_s,
         **_OPTIONS,
     )
+
+
+async def start(broker: NatsBroker) -> None:
+    """Connect a broker and start its subscribers. Raises Unavailable if NATS does not answer."""
+    try:
+        await broker.start()
+    except (nats.errors.Error, OSError, TimeoutError) as error:
+        raise Unavailable(f"NATS does not answer: {type(error).__name__}") from error
 
 
 async def _as_bytes(message: Any) -> bytes:

@@ -14,7 +14,8 @@ from pydantic import Field
 from posthouse.messages import InboundMessage, OutboundMessage, Wire
 
 Json = dict[str, Any]
-OpenState = Literal["opened", "busy", "done", "refused", "failed", "stopped"]
+OpenState = Literal["opened", "busy", "done"]
+MessageState = Literal["waiting", "done", "failed", "refused", "stopped"]
 TurnState = Literal["done", "failed"]
 
 
@@ -32,10 +33,11 @@ class Position(Wire):
 
 
 class Waiting(Position):
-    """An admitted message that no turn has finished; ``attempts`` counts turns begun."""
+    """An admitted message that no turn has finished; ``attempts`` counts turns begun,
+    ``vanished`` the workers that died with one.
+    """
 
     source_id: str
-    body: InboundMessage
     attempts: int = 0
     vanished: int = 0
 
@@ -43,6 +45,12 @@ class Waiting(Position):
     def position(self) -> Position:
         """Where it stands in the stream."""
         return Position(generation=self.generation, seq=self.seq)
+
+
+class Admitted(Waiting):
+    """A waiting message with its body."""
+
+    body: InboundMessage
 
 
 class Step(Wire):
@@ -82,7 +90,6 @@ class Lease(Wire):
     waiting: list[Waiting] = Field(default_factory=list)
     unpublished: list[Outgoing] = Field(default_factory=list)
     took_over: str | None = None
-    more: bool = False
 
 
 class Letter(Wire):
@@ -104,10 +111,12 @@ class OpenRequest(Wire):
 
 
 class OpenResult(Wire):
-    """Any answer means "stored". ``lease`` is there exactly when state is ``opened``."""
+    """Any answer means "stored". ``message`` is what became of this one; ``lease`` is there
+    exactly when state is ``opened``, and then may be for other messages that wait.
+    """
 
     state: OpenState
-    waiting_count: int = 0
+    message: MessageState
     lease: Lease | None = None
     unpublished: list[Outgoing] = Field(default_factory=list)
 
@@ -123,7 +132,7 @@ class AdmitRequest(Wire):
 class AdmitResult(Wire):
     """What became of the message, and all that waits now."""
 
-    state: Literal["waiting", "done", "refused", "failed", "stopped"]
+    message: MessageState
     waiting: list[Waiting] = Field(default_factory=list)
 
 
@@ -149,10 +158,12 @@ class BeginRequest(Wire):
 
 
 class BeginResult(Wire):
-    """The manifest that counts (an earlier one wins), its steps and the history before it."""
+    """The manifest that counts (an earlier one wins), its messages, steps after the manifest,
+    and the history before the turn. ``more``: read the further steps with ``memory.turn.read``.
+    """
 
     manifest: Manifest
-    messages: list[Waiting]
+    messages: list[Admitted]
     steps: list[Step] = Field(default_factory=list)
     history: list[Json] = Field(default_factory=list)
     event_seq: int = 0
@@ -247,11 +258,10 @@ class CommitResult(Wire):
 
 
 class ReleaseRequest(Wire):
-    """Hand a conversation back; ``turn`` is the one begun but not finished, un-counted."""
+    """Hand a conversation back; a turn begun but not finished is un-counted."""
 
     key: str
     epoch: int
-    turn: Position | None = None
 
 
 class ControlRequest(Wire):
@@ -261,7 +271,7 @@ class ControlRequest(Wire):
     address: str
     position: Position
     id: str
-    op: Literal["stop", "new"]
+    op: Literal["stop", "new", "status"]
     by: str = ""
 
 
@@ -270,6 +280,7 @@ class ControlResult(Wire):
 
     running: bool
     stopped: list[str] = Field(default_factory=list)
+    waiting: int = 0
 
 
 class HeldLease(Wire):
@@ -287,10 +298,12 @@ class HeldCall(Wire):
 
 
 class Published(Wire):
-    """An outbound message whose PubAck came."""
+    """An outbound message whose PubAck came, or the reason why none can ever come (R12)."""
 
     key: str
+    generation: int
     seq: int
+    failed: str | None = None
 
 
 class HeartbeatRequest(Wire):

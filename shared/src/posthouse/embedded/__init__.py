@@ -1,0 +1,1 @@
+"""The whole system on one machine: real NATS and Postgres servers as child processes."""
