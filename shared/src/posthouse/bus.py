@@ -4,6 +4,7 @@ Settings of R11: ping every 5 s, two outstanding, reconnect for ever. FastStream
 are closed here once: no default ack policy, no declared streams, no injection on hot paths.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -52,9 +53,11 @@ async def _on_error(error: Exception) -> None:
 async def connect(url: str, name: str, reconnected: Callback | None = None) -> Client:
     """A connection that reconnects for ever. Raises Unavailable if the first try fails."""
     try:
-        return await nats.connect(
-            url, name=name, error_cb=_on_error, reconnected_cb=reconnected, **_OPTIONS
-        )
+        # What may reconnect for ever also tries its first connection for ever (seen).
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            return await nats.connect(
+                url, name=name, error_cb=_on_error, reconnected_cb=reconnected, **_OPTIONS
+            )
     except (nats.errors.Error, OSError, TimeoutError) as error:
         raise Unavailable(f"NATS does not answer at {_safe(url)}", url=_safe(url)) from error
 
@@ -65,7 +68,7 @@ def build_broker(
     graceful_timeout_s: float = 25.0,
     on_reconnect: Callable[[], None] | None = None,
 ) -> NatsBroker:
-    """A FastStream broker: bodies stay bytes, acks are written out, no dependency injection."""
+    """A FastStream broker: handlers get the message, acks are written out, no injection."""
 
     async def reconnected() -> None:
         log.info("nats.reconnected")
@@ -79,7 +82,7 @@ def build_broker(
         reconnected_cb=reconnected,
         ack_policy=AckPolicy.MANUAL,
         apply_types=False,
-        decoder=_as_bytes,
+        decoder=_whole,
         logger=None,
         graceful_timeout=graceful_timeout_s,
         **_OPTIONS,
@@ -89,13 +92,34 @@ def build_broker(
 async def start(broker: NatsBroker) -> None:
     """Connect a broker and start its subscribers. Raises Unavailable if NATS does not answer."""
     try:
-        await broker.start()
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await broker.start()
     except (nats.errors.Error, OSError, TimeoutError) as error:
         raise Unavailable(f"NATS does not answer: {type(error).__name__}") from error
 
 
-async def _as_bytes(message: Any) -> bytes:
-    return bytes(message.body)
+async def stop(broker: NatsBroker, timeout_s: float = 28.0) -> None:
+    """Let the handlers under way end, then close. Raises nothing: NATS may be away."""
+    await _quietly(broker.stop, timeout_s)
+
+
+async def close(connection: Client, timeout_s: float = 5.0) -> None:
+    """Send what is buffered, then close. Raises nothing: NATS may be away."""
+    await _quietly(connection.close, timeout_s)
+
+
+async def _quietly(end: Callback, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await end()
+    except (nats.errors.Error, OSError, TimeoutError) as error:
+        log.info("nats.closed_without_drain", error=type(error).__name__)
+
+
+async def _whole(message: Any) -> Any:
+    # Without injection a handler is called with what the decoder returns, and nothing else:
+    # ours need the headers and the reply subject too.
+    return message
 
 
 def declared(stream: str) -> JStream:

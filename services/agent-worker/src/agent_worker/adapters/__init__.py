@@ -1,0 +1,1 @@
+"""Adapters: what touches NATS."""

@@ -1,0 +1,50 @@
+"""Think blocks: kept in the history, taken out of what the user reads.
+
+Models write reasoning as ``<think>…</think>`` (or ``<thinking>``), nested at times, sometimes
+with the opening tag eaten by the server's template. Tags in code are text.
+"""
+
+import re
+
+_TAG = r"<(?P<close>/?)think(?:ing)?>"
+_TAGS = re.compile(_TAG, re.IGNORECASE)
+_CODE_OR_TAG = re.compile(
+    rf"(?P<code>```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]+`)|{_TAG}", re.IGNORECASE | re.DOTALL
+)
+
+
+def strip_thinking(text: str) -> str:
+    """The text without think blocks; unchanged if it has none.
+
+    A closing tag without an opening one ends reasoning that began with the text. A block that
+    is never closed is reasoning to the end if the text begins with it, and text otherwise.
+    """
+    if "think" not in text.lower():
+        return text
+    kept, seen, position = "", False, 0
+    while match := _CODE_OR_TAG.search(text, position):
+        before = text[position : match.start()]
+        if match["code"] is not None:
+            kept += before + match["code"]
+            position = match.end()
+        elif match["close"]:
+            kept = kept + before if seen else ""
+            seen, position = True, match.end()
+        else:
+            end = _end_of_block(text, match.end())
+            if end is None and (kept + before).strip():
+                break
+            kept += before
+            seen, position = True, len(text) if end is None else end
+    kept += text[position:]
+    return kept.strip() if seen else text
+
+
+def _end_of_block(text: str, position: int) -> int | None:
+    """Where the block opened before ``position`` is closed; code in it protects nothing."""
+    depth = 1
+    for match in _TAGS.finditer(text, position):
+        depth += -1 if match["close"] else 1
+        if depth == 0:
+            return match.end()
+    return None

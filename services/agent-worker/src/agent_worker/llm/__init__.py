@@ -1,0 +1,1 @@
+"""Language models: one port, a file per kind of provider, and the choice between them."""

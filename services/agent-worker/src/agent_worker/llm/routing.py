@@ -1,0 +1,98 @@
+"""Chooses the model of a call: the one that is named, else the first of its tier that works.
+
+A provider's ``kind`` is the name of a module of this package, or of an entry point of the group
+``posthouse.providers``, that has ``build(name, provider_settings) -> LLMClient``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import structlog
+
+from agent_worker import llm
+from agent_worker.llm.client import ChatRequest, ChatResponse, LLMClient
+from posthouse import discovery
+from posthouse.errors import ConfigError, TransientError
+from posthouse.settings import ProviderSettings, Settings, TierSettings
+
+log = structlog.get_logger(__name__)
+
+ENTRY_POINTS = "posthouse.providers"
+
+Build = Callable[[str, ProviderSettings], LLMClient]
+
+
+class RoutedClient:
+    """All configured providers behind one client."""
+
+    def __init__(self, clients: Mapping[str, LLMClient], tiers: TierSettings) -> None:
+        self._clients = clients
+        self._tiers = tiers
+
+    async def chat(self, request: ChatRequest) -> ChatResponse:
+        """Answer once. In a tier, a model that fails in passing is followed by the next one.
+
+        Raises ConfigError for a model of no provider, else the errors of ``llm.errors``.
+        """
+        *others, last = self._candidates(request)
+        for model in others:
+            try:
+                return await self._chat(model, request)
+            except TransientError as error:
+                log.warning("model.next", model=model, code=error.code)
+        return await self._chat(last, request)
+
+    async def aclose(self) -> None:
+        """Close every provider's client."""
+        for client in self._clients.values():
+            await client.aclose()
+
+    def _candidates(self, request: ChatRequest) -> tuple[str, ...]:
+        if request.model:
+            return (request.model,)
+        tier = request.model_hints.tier
+        models: tuple[str, ...] = getattr(self._tiers, tier)
+        if not models:
+            raise ConfigError(f"tiers.{tier} names no model")
+        return models
+
+    async def _chat(self, model: str, request: ChatRequest) -> ChatResponse:
+        provider, _, name = model.partition("/")
+        if provider not in self._clients or not name:
+            raise ConfigError(f"model {model!r}: write provider/model; {_known(self._clients)}")
+        response = await self._clients[provider].chat(replace(request, model=name))
+        return replace(response, model=model)
+
+
+def build_client(settings: Settings) -> RoutedClient:
+    """The client for all configured providers.
+
+    Raises ConfigError, naming the key, for an unknown kind, provider or model.
+    """
+    kinds: dict[str, Build] = dict(discovery.in_package(llm, "build"))
+    kinds |= dict(discovery.in_entry_points(ENTRY_POINTS))
+    for tier in TierSettings.model_fields:
+        for model in getattr(settings.tiers, tier):
+            _check(f"tiers.{tier}", model, settings.providers)
+    clients = {}
+    for name, provider in settings.providers.items():
+        if provider.kind not in kinds:
+            raise ConfigError(
+                f"providers.{name}.kind: there is no {provider.kind!r}; use one of "
+                f"{', '.join(sorted(kinds))}"
+            )
+        clients[name] = kinds[provider.kind](name, provider)
+    return RoutedClient(clients, settings.tiers)
+
+
+def _check(key: str, model: str, providers: Mapping[str, ProviderSettings]) -> None:
+    name, _, own = model.partition("/")
+    if name not in providers or not own:
+        raise ConfigError(f"{key}: {model!r}: write provider/model; {_known(providers)}")
+    models = providers[name].models
+    if models and own not in models:
+        raise ConfigError(f"{key}: {model!r}: provider {name} has {', '.join(models)}")
+
+
+def _known(providers: Mapping[str, object]) -> str:
+    return f"the providers are {', '.join(sorted(providers)) or 'none'}"

@@ -1,0 +1,103 @@
+"""The tools a worker has, and which of them an agent may use."""
+
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from jsonschema import Draft202012Validator, SchemaError
+
+from agent_worker import tools as shipped
+from agent_worker.tool import Tool
+from posthouse import discovery
+from posthouse.errors import ConfigError
+from posthouse.settings import Settings
+
+ENTRY_POINTS = "posthouse.tools"
+# What every provider accepts as a function name.
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SHOWN_ERRORS = 5
+
+
+class _Entry(NamedTuple):
+    tool: Tool
+    schema: dict[str, Any]
+    validator: Draft202012Validator
+
+
+class ToolRegistry:
+    """Tools by name, in order of registration."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._entries: dict[str, _Entry] = {}
+        for tool in tools:
+            self.register(tool)
+
+    def register(self, tool: Tool) -> None:
+        """Add a tool. Raises ConfigError for a bad or taken name and for a bad schema."""
+        if not _NAME.fullmatch(tool.name):
+            raise ConfigError(f"tool name {tool.name!r}: use 1-64 of A-Z a-z 0-9 _ -")
+        if tool.name in self._entries:
+            raise ConfigError(f"two tools are named {tool.name!r}")
+        try:
+            Draft202012Validator.check_schema(tool.input_schema)
+        except SchemaError as error:
+            raise ConfigError(f"tool {tool.name}: bad input_schema: {error.message}") from error
+        self._entries[tool.name] = _Entry(
+            tool, _function_schema(tool), Draft202012Validator(tool.input_schema)
+        )
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of that name, None if there is none."""
+        entry = self._entries.get(name)
+        return entry.tool if entry else None
+
+    def list_for(self, agent_name: str) -> list[Tool]:
+        """The tools that an agent may use: an authorisation, checked again at execution."""
+        return [entry.tool for entry in self._entries.values()]
+
+    def may_use(self, agent_name: str, tool: Tool) -> bool:
+        """True if ``list_for(agent_name)`` has the tool."""
+        return self.get(tool.name) is tool
+
+    def schemas_for(self, agent_name: str) -> list[dict[str, Any]]:
+        """OpenAI function schemas of ``list_for(agent_name)``; not to be changed."""
+        return [self._entries[tool.name].schema for tool in self.list_for(agent_name)]
+
+    def problems(self, tool: Tool, input: dict[str, Any]) -> list[str]:
+        """What is wrong with the arguments of a call; empty if they fit the schema."""
+        validator = self._entries[tool.name].validator
+        if validator.is_valid(input):
+            return []
+        return [
+            f"{error.json_path.removeprefix('$.')}: {error.message[:300]}"
+            for error, _ in zip(validator.iter_errors(input), range(_SHOWN_ERRORS), strict=False)
+        ]
+
+
+def load_tools(settings: Settings) -> ToolRegistry:
+    """Every shipped, installed and configured tool.
+
+    Raises ConfigError for two tools of one name and for a file that cannot be loaded.
+    """
+    registry = ToolRegistry()
+    sources = (
+        discovery.in_package(shipped, "tools"),
+        discovery.in_entry_points(ENTRY_POINTS),
+        discovery.in_paths(list(settings.tools_path), "tools"),
+    )
+    for source in sources:
+        for _, tools in source:
+            for tool in tools():
+                registry.register(tool)
+    return registry
+
+
+def _function_schema(tool: Tool) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.input_schema,
+        },
+    }

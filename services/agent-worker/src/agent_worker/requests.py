@@ -1,0 +1,145 @@
+"""Answers a plain request to an agent: exactly one reply, recorded as a call (R13, R19).
+
+A request without a call record is anonymous: no identity, no history, the default tools.
+"""
+
+import asyncio
+import hashlib
+import time
+from typing import Any
+from uuid import uuid4
+
+import structlog
+
+from agent_worker import prompt
+from agent_worker.engine import RunConfig, run
+from agent_worker.engine.journal import Recorded
+from agent_worker.ingress import AGENT_FIELDS
+from agent_worker.ports import CallApi
+from agent_worker.turns.turn import Agent
+from posthouse import subjects, turns
+from posthouse.address import Address
+from posthouse.errors import Busy, PosthouseError
+from posthouse.messages import MAIN_AGENT, ErrorInfo, OutboundMessage, read_inbound, utc_now
+from posthouse.texts import language_of, text
+from posthouse.turns import Step
+
+log = structlog.get_logger(__name__)
+
+
+class AgentRequests:
+    """Runs requests, at most ``limit`` at once; ``calls`` is what the heartbeat renews."""
+
+    def __init__(self, api: CallApi, agent: Agent, worker: str, limit: int) -> None:
+        self._api = api
+        self._agent = agent
+        self._worker = worker
+        self._limit = limit
+        self.calls: dict[str, int] = {}
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+
+    def cancel(self, call_id: str) -> None:
+        """End a call that was lost or cancelled."""
+        if task := self._tasks.get(call_id):
+            task.cancel()
+
+    async def answer(self, subject: str, body: bytes) -> OutboundMessage:
+        """The reply to a request; an error is a reply too."""
+        agent = subjects.address(subject)
+        try:
+            if len(self._tasks) >= self._limit:
+                raise Busy("this worker answers enough requests already")
+            message = read_inbound(body, subject, default_id=uuid4().hex, time=utc_now())
+            message = message.model_copy(update=AGENT_FIELDS)
+            if agent != MAIN_AGENT:
+                known = str(MAIN_AGENT)
+                content = text(
+                    "unknown_role", language_of(message.content), role=str(agent), known=known
+                )
+                return _error(agent, content, ErrorInfo(code="unknown_role", message=content))
+            return await self._run(uuid4().hex, body, message.content, message.id)
+        except PosthouseError as error:
+            info = ErrorInfo(
+                code=error.code,
+                message=error.message,
+                retryable=error.retryable,
+                details=error.details,
+            )
+            return _error(agent, error.message, info)
+
+    async def _run(
+        self, call_id: str, body: bytes, content: str, message_id: str
+    ) -> OutboundMessage:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a request is answered in a task")
+        opened = await self._api.open(
+            turns.CallOpenRequest(
+                call_id=call_id,
+                request_hash=hashlib.sha256(body).hexdigest(),
+                worker=self._worker,
+                anonymous=True,
+            )
+        )
+        self.calls[call_id], self._tasks[call_id] = opened.epoch, task
+        try:
+            result = await run(
+                RunConfig(
+                    llm_client=self._agent.llm,
+                    model="",
+                    tools=self._agent.tools,
+                    messages=[
+                        prompt.system_message(),
+                        {"role": "user", "content": content},
+                    ],
+                    conversation=MAIN_AGENT,
+                    to=MAIN_AGENT,
+                    in_reply_to=(message_id,),
+                    run_id=call_id,
+                    deadline_ms=int((time.time() + self._agent.deadline_s) * 1000),
+                    journal=_CallJournal(self._api, call_id, opened.epoch),
+                )
+            )
+            result = result.model_copy(update={"id": call_id})
+            await self._api.finish(
+                turns.CallFinishRequest(call_id=call_id, epoch=opened.epoch, result=result)
+            )
+            return result
+        finally:
+            self.calls.pop(call_id, None)
+            self._tasks.pop(call_id, None)
+
+
+class _CallJournal:
+    """Steps of a call; a plain request has a fresh id each time, so nothing is resumed."""
+
+    def __init__(self, api: CallApi, call_id: str, epoch: int) -> None:
+        self._api = api
+        self._call_id = call_id
+        self._epoch = epoch
+        self._next = 0
+        self._lock = asyncio.Lock()
+
+    def recorded(self, kind: str, iteration: int, index: int = 0) -> Recorded | None:
+        """See Journal."""
+        return None
+
+    async def record(
+        self, kind: str, iteration: int, body: dict[str, Any], index: int = 0
+    ) -> int | None:
+        """See Journal."""
+        async with self._lock:
+            n = self._next
+            placed = body | {"iteration": iteration, "index": index}
+            step = Step(run_id=self._call_id, n=n, kind=kind, body=placed)
+            await self._api.record(
+                turns.CallRecordRequest(call_id=self._call_id, epoch=self._epoch, step=step)
+            )
+            self._next = n + 1
+        return n
+
+
+def _error(agent: Address, content: str, error: ErrorInfo) -> OutboundMessage:
+    return OutboundMessage(
+        id=uuid4().hex, from_=agent, to=agent, conversation=agent, content=content, error=error
+    )

@@ -1,0 +1,1 @@
+"""Shipped tools, one file each: a module with ``tools() -> list[Tool]`` counts."""

@@ -1,0 +1,1 @@
+"""The turn loop: leases, order, resume. The engine knows nothing of it."""

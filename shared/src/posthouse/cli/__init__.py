@@ -1,0 +1,1 @@
+"""The command ``posthouse``. Commands import what they need when they run."""

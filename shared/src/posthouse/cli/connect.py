@@ -1,0 +1,78 @@
+"""How commands find the bus and talk to it."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posthouse.errors import PosthouseError, Unavailable
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+URL_VARIABLE = "POSTHOUSE_NATS_URL"
+CONNECT_TIMEOUT_S = 3.0
+RETRY_S = 0.25
+DEFAULT_DATA_DIR = Path(".posthouse")
+
+DataDirOption = Annotated[
+    Path, typer.Option("--data-dir", help="Directory of the stack that `posthouse up` runs.")
+]
+
+
+class NotRunning(PosthouseError):
+    """No bus was named and none was found."""
+
+    code = "not_running"
+
+
+def find_bus(data_dir: Path) -> str:
+    """The NATS URL: from the environment, else of the stack in ``data_dir``. Raises NotRunning."""
+    from posthouse.embedded.datadir import DataDir
+
+    if url := os.environ.get(URL_VARIABLE):
+        return url
+    if running := DataDir(data_dir).running():
+        return running.nats_url
+    raise NotRunning(
+        f"no running posthouse in {data_dir}; start one with `posthouse up`, "
+        f"name its directory with --data-dir, or set {URL_VARIABLE}"
+    )
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator["Client"]:
+    """A connection for one command. Raises Unavailable when there is none within 3 seconds.
+
+    Once made it is made again whenever the server comes back.
+    """
+    # Not posthouse.bus: that import would double the time such a command takes.
+    import nats
+    import nats.errors
+
+    problems: list[Exception] = []
+
+    async def note(error: Exception) -> None:
+        problems.append(error)
+
+    try:
+        # nats-py alone would try the first connection for ever.
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            client = await nats.connect(
+                url,
+                name="posthouse-cli",
+                error_cb=note,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=RETRY_S,
+            )
+    except (nats.errors.Error, OSError, TimeoutError) as error:
+        reason = problems[-1] if problems else error
+        raise Unavailable(f"NATS does not answer at {url.rpartition('@')[2]}: {reason}") from error
+    try:
+        yield client
+    finally:
+        await client.close()

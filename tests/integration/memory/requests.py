@@ -1,0 +1,73 @@
+"""Requests as a worker makes them, short to write: message ``n`` stands at position ``n``."""
+
+from posthouse.address import Address
+from posthouse.messages import InboundMessage, OutboundMessage
+from posthouse.turns import (
+    CommitRequest,
+    HistoryEntry,
+    Letter,
+    Manifest,
+    Position,
+    Step,
+)
+
+CONVERSATION = Address.im("cli", "local")
+KEY = "im.cli.local"
+GENERATION = 1000
+DEADLINE_MS = 4_000_000_000_000
+
+
+def place(seq: int, generation: int = GENERATION) -> Position:
+    """A position in the first stream generation."""
+    return Position(generation=generation, seq=seq)
+
+
+def letter(seq: int, source: str = "", content: str = "", generation: int = GENERATION) -> Letter:
+    """Message ``seq``, with an id of its own unless ``source`` says another."""
+    source = source or f"s{seq}"
+    body = InboundMessage(
+        id=source, conversation=CONVERSATION, content=content or f"message {seq}"
+    )
+    return Letter(
+        position=place(seq, generation), source_id=source, address=str(CONVERSATION), body=body
+    )
+
+
+def tombstone(seq: int) -> Letter:
+    """A message that could not be read (R5)."""
+    return Letter(position=place(seq), source_id=f"s{seq}", reason="nul")
+
+
+def manifest(*seqs: int, run_id: str = "run") -> Manifest:
+    """The start of a turn of these messages."""
+    return Manifest(run_id=run_id, positions=[place(n) for n in seqs], deadline_ms=DEADLINE_MS)
+
+
+def step(n: int, text: str = "hm", kind: str = "model", run_id: str = "") -> Step:
+    """A recorded model response."""
+    return Step(n=n, kind=kind, run_id=run_id, body={"message": {"role": "x", "content": text}})
+
+
+def outbound(text: str = "answer") -> OutboundMessage:
+    """A message to the conversation."""
+    return OutboundMessage(
+        id="", from_=Address.agent("main"), to=CONVERSATION, conversation=CONVERSATION, content=text
+    )
+
+
+def said(text: str) -> HistoryEntry:
+    """A history message, written out."""
+    return HistoryEntry(message={"role": "user", "content": text})
+
+
+def commit(epoch: int, *seqs: int, checked: int | None = None) -> CommitRequest:
+    """The end of a turn of these messages, with one answer."""
+    return CommitRequest(
+        key=KEY,
+        epoch=epoch,
+        turn=place(seqs[0]),
+        positions=[place(n) for n in seqs],
+        outbound=[outbound(f"answer {seqs[0]}")],
+        history=[said(f"message {n}") for n in seqs],
+        checked=place(checked if checked is not None else seqs[-1]),
+    )

@@ -1,0 +1,5 @@
+"""Stands in for the service of this name."""
+
+from standin import serve
+
+serve("agent_worker")
