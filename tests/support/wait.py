@@ -4,16 +4,22 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 INTERVAL_S = 0.02
 
 T = TypeVar("T")
 
 
+@overload
 async def eventually(
-    probe: Callable[[], T | Awaitable[T]], timeout_s: float = 10.0, what: str = ""
-) -> T:
+    probe: Callable[[], Awaitable[T | None]], timeout_s: float = ..., what: str = ...
+) -> T: ...
+@overload
+async def eventually(
+    probe: Callable[[], T | None], timeout_s: float = ..., what: str = ...
+) -> T: ...
+async def eventually(probe: Callable[[], Any], timeout_s: float = 10.0, what: str = "") -> Any:
     """Call ``probe`` until it returns something true, and return that.
 
     An AssertionError inside the probe means not yet. Raises AssertionError after ``timeout_s``

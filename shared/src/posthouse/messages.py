@@ -17,6 +17,7 @@ from posthouse.errors import BadMessage
 from posthouse.legacy import upgrade
 
 MAX_INBOUND_BYTES = 256 * 1024
+MAX_ID_CHARACTERS = 512
 # An escaped NUL: \\u0000 after an even number of backslashes. Raw ones are not JSON.
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 MAIN_AGENT = Address.agent("main")
@@ -245,6 +246,8 @@ def read_inbound(body: bytes, key: str, *, default_id: str, time: datetime) -> I
     message = _validated(_named(data, key), default_id, time)
     if subjects.key(message.conversation) != key:
         raise _bad("other_conversation", "the body names another conversation than its subject")
+    if len(message.id) > MAX_ID_CHARACTERS:
+        raise _bad("long_id", f"an id has at most {MAX_ID_CHARACTERS} characters")
     if not message.content.strip() and not message.media:
         raise _bad("empty", "a message needs content or media")
     return message

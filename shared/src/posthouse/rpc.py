@@ -65,23 +65,37 @@ class RpcServer:
     def attach(self, broker: NatsBroker) -> None:
         """Subscribe every method on the broker."""
         for subject, (model, handler) in self.methods.items():
+            # FastStream would send an empty reply of its own behind ours.
             subscriber = broker.subscriber(
-                subject, queue=self._queue, max_workers=self._concurrency
+                subject, queue=self._queue, max_workers=self._concurrency, no_reply=True
             )
-            subscriber(_endpoint(broker, subject, model, handler))
+            subscriber(_endpoint(subject, model, handler))
 
 
 def _endpoint(
-    broker: NatsBroker, subject: str, model: type[BaseModel], handler: Handler
+    subject: str, model: type[BaseModel], handler: Handler
 ) -> Callable[[NatsMessage], Awaitable[None]]:
     async def endpoint(message: NatsMessage) -> None:
         with message_scope(message.headers):
             reply = await _answer(subject, model, handler, message.body)
-        inbox = message.raw_message.reply
-        if inbox:
-            await broker.publish(reply, inbox)
+        await respond(message, reply)
 
     return endpoint
+
+
+async def respond(message: NatsMessage, reply: bytes) -> None:
+    """Reply to a request, if it asks for a reply; one too large for NATS becomes an error."""
+    raw = message.raw_message
+    if not raw.reply:
+        return
+    try:
+        await raw.respond(reply)
+    except nats.errors.MaxPayloadError:
+        log.error("rpc.reply_too_large", subject=raw.subject, size=len(reply))
+        await raw.respond(encode_error(PermanentError("the reply is too large for NATS")))
+    except nats.errors.Error as error:
+        # The connection is gone: the caller's timeout tells it.
+        log.warning("rpc.reply_lost", subject=raw.subject, error=type(error).__name__)
 
 
 async def _answer(subject: str, model: type[BaseModel], handler: Handler, body: Any) -> bytes:

@@ -2,7 +2,7 @@
 
 import sys
 
-from standin import serve, trace
+from tests.support.standins.standin import serve, trace
 
 if sys.argv[1:] == ["migrate"]:
     trace("migrate")

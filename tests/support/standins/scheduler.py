@@ -1,5 +1,5 @@
 """Stands in for the service of this name."""
 
-from standin import serve
+from tests.support.standins.standin import serve
 
 serve("scheduler")

@@ -9,6 +9,7 @@ from agent_worker import settings
 from agent_worker.requests import AgentRequests
 from posthouse import subjects
 from posthouse.bus import message_scope
+from posthouse.rpc import respond
 
 QUEUE = "agents"
 
@@ -16,18 +17,18 @@ QUEUE = "agents"
 def attach(broker: NatsBroker, requests: AgentRequests) -> None:
     """Serve ``agent.main`` and everything below it in queue group ``agents``."""
     for subject in (subjects.AGENT_MAIN, subjects.AGENT_MAIN_ROLES):
-        subscriber = broker.subscriber(subject, queue=QUEUE, max_workers=settings.AGENT_REQUESTS)
-        subscriber(_endpoint(broker, requests))
+        # FastStream would send an empty reply of its own behind ours.
+        subscriber = broker.subscriber(
+            subject, queue=QUEUE, max_workers=settings.AGENT_REQUESTS, no_reply=True
+        )
+        subscriber(_endpoint(requests))
 
 
-def _endpoint(
-    broker: NatsBroker, requests: AgentRequests
-) -> Callable[[NatsMessage], Awaitable[None]]:
+def _endpoint(requests: AgentRequests) -> Callable[[NatsMessage], Awaitable[None]]:
     async def endpoint(message: NatsMessage) -> None:
-        raw = message.raw_message
         with message_scope(message.headers):
-            reply = await requests.answer(raw.subject, bytes(message.body))
-        if raw.reply:
-            await broker.publish(reply.to_wire(), raw.reply)
+            subject = message.raw_message.subject
+            reply = await requests.answer(subject, message.raw_message.data)
+        await respond(message, reply.to_wire())
 
     return endpoint

@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from jsonschema import Draft202012Validator, SchemaError
-
 from agent_worker import tools as shipped
+from agent_worker.schemas import ArgumentsCheck
 from agent_worker.tool import Tool
 from posthouse import discovery
 from posthouse.errors import ConfigError
@@ -15,13 +14,12 @@ from posthouse.settings import Settings
 ENTRY_POINTS = "posthouse.tools"
 # What every provider accepts as a function name.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SHOWN_ERRORS = 5
 
 
 class _Entry(NamedTuple):
     tool: Tool
     schema: dict[str, Any]
-    validator: Draft202012Validator
+    check: ArgumentsCheck
 
 
 class ToolRegistry:
@@ -39,12 +37,10 @@ class ToolRegistry:
         if tool.name in self._entries:
             raise ConfigError(f"two tools are named {tool.name!r}")
         try:
-            Draft202012Validator.check_schema(tool.input_schema)
-        except SchemaError as error:
-            raise ConfigError(f"tool {tool.name}: bad input_schema: {error.message}") from error
-        self._entries[tool.name] = _Entry(
-            tool, _function_schema(tool), Draft202012Validator(tool.input_schema)
-        )
+            check = ArgumentsCheck(tool.input_schema)
+        except ValueError as error:
+            raise ConfigError(f"tool {tool.name}: bad input_schema: {error}") from error
+        self._entries[tool.name] = _Entry(tool, _function_schema(tool), check)
 
     def get(self, name: str) -> Tool | None:
         """The tool of that name, None if there is none."""
@@ -65,13 +61,7 @@ class ToolRegistry:
 
     def problems(self, tool: Tool, input: dict[str, Any]) -> list[str]:
         """What is wrong with the arguments of a call; empty if they fit the schema."""
-        validator = self._entries[tool.name].validator
-        if validator.is_valid(input):
-            return []
-        return [
-            f"{error.json_path.removeprefix('$.')}: {error.message[:300]}"
-            for error, _ in zip(validator.iter_errors(input), range(_SHOWN_ERRORS), strict=False)
-        ]
+        return self._entries[tool.name].check.problems(input)
 
 
 def load_tools(settings: Settings) -> ToolRegistry:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from posthouse.messages import InboundMessage, OutboundMessage
 
 DEFAULT_ADDRESS = "im://cli/local"
-COMMANDS = frozenset({"/stop", "/new", "/status", "/help", "/approve", "/deny"})
 EXIT_TIMED_OUT = 3
 PUBLISH_TIMEOUT_S = 5.0
 HEARTBEAT_S = 2.0
@@ -86,14 +85,13 @@ async def _send(url: str, message: "InboundMessage", wait_s: float) -> None:
 
 async def _publish(js: "JetStreamContext", message: "InboundMessage") -> None:
     """Store the message. Raises BadRequest, Unavailable."""
-    from posthouse import subjects
+    from posthouse import commands, subjects
     from posthouse.messages import MAX_INBOUND_BYTES
 
     body = message.to_wire()
     if len(body) > MAX_INBOUND_BYTES:
         raise BadRequest(f"the message has {len(body)} bytes; the limit is {MAX_INBOUND_BYTES}")
-    is_command = message.content.split(maxsplit=1)[0] in COMMANDS
-    subject_of = subjects.command if is_command else subjects.inbound
+    subject_of = subjects.command if commands.parse(message.content) else subjects.inbound
     subject = subject_of(message.conversation)
     with _clear_errors():
         await js.publish(

@@ -17,6 +17,7 @@ TAIL_BYTES = 8 * 1024
 TAIL_LINES = 12
 LOW_SPACE_BYTES = 32 * 1024 * 1024
 POLL_S = 0.02
+KILL_TIMEOUT_S = 10.0
 
 
 class StartError(PosthouseError):
@@ -81,8 +82,12 @@ class ChildProcess:
         if self.running:
             self._process.send_signal(self.stop_signal)
         if not await self.ended(self.grace_s):
-            self.kill()
-            await self.ended(self.grace_s)
+            await self.end()
+
+    async def end(self) -> None:
+        """Kill it, if it still runs, and wait for its end."""
+        self.kill()
+        await self.ended(KILL_TIMEOUT_S)
 
     def kill(self) -> None:
         """SIGKILL to it and to what it started in its process group."""
@@ -128,7 +133,7 @@ class Program(ChildProcess):
             if not await self.ended(timeout_s):
                 raise self.failed(f"did not end in {timeout_s:g} s")
         finally:
-            self.kill()
+            await self.end()
         if self.exit_code:
             raise self.failed(f"ended with exit code {self.exit_code}")
 
@@ -162,7 +167,7 @@ class Server(ChildProcess):
             if not self.running:
                 raise self.failed(f"ended with exit code {self.exit_code}")
             if time.monotonic() > deadline:
-                self.kill()
+                await self.end()
                 raise self.failed(f"was not ready in {self.start_timeout_s:g} s")
             await asyncio.sleep(POLL_S)
 

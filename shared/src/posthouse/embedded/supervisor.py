@@ -46,11 +46,11 @@ class Supervisor:
         self._watches.append(asyncio.create_task(self._watch(server), name=server.name))
 
     async def stop(self, order: Iterable[Sequence[Server]]) -> None:
-        """Stop the groups one after the other, the servers of a group together."""
+        """Stop the groups one after the other, then all others; those of a group together."""
         for watch in self._watches:
             watch.cancel()
         await asyncio.gather(*self._watches, return_exceptions=True)
-        for group in order:
+        for group in (*order, self._servers):
             await asyncio.gather(*(server.stop() for server in group))
 
     def kill(self) -> None:

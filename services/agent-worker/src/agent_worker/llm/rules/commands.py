@@ -18,7 +18,7 @@ _REMIND = ("remind", "schedule", "create_schedule", "schedule_create")
 _DELEGATE = ("sub_agent",)
 
 _LAST_MESSAGE = re.compile(
-    r"\bwhat (?:did|have) i (?:just |last )?(?:say|said|tell|told|ask|asked|write|written|send|sent)"
+    r"\bwhat (?:did|have) i (?:just |last )?(?:say|said|tell|told|ask|wr(?:ite|itten)|sen[dt])"
     r"|\bmy (?:last|previous) (?:message|question|request|words?)\b"
     r"|我(?:的)?(?:上一?[条句个]|上次|刚才|刚刚|之前|前面).{0,6}(?:消息|话|问题|说|问|发|写)"
     r"|上一?[条句](?:消息|话)",
@@ -35,7 +35,8 @@ _TO_REMEMBER = re.compile(
 )
 _TO_REMIND = re.compile(r"^(?:please )?remind me\s+(?P<en>.+)|^(?P<zh>.*提醒我.*)", re.IGNORECASE)
 _TO_SEARCH = re.compile(
-    r"^(?:please )?(?:search|look up)(?: for)?\s+(?P<en>.+)|^(?:请)?(?:搜索|搜一下|查一下)\s*(?P<zh>.+)",
+    r"^(?:please )?(?:search|look up)(?: for)?\s+(?P<en>.+)"
+    r"|^(?:请)?(?:搜索|搜一下|查一下)\s*(?P<zh>.+)",
     re.IGNORECASE,
 )
 _TO_FETCH = re.compile(

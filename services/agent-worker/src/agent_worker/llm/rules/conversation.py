@@ -24,6 +24,7 @@ _ENOUGH = {
 _EXAMPLES = {
     "calculator": {"en": "17*23+4", "zh": "17*23+4 等于多少"},
     "current_time": {"en": "what time is it?", "zh": "现在几点"},
+    "ask_user": {"en": "ask_user What is your name?", "zh": "ask_user 你叫什么名字？"},
 }
 _RECALL_EXAMPLE = {"en": "what did I say last?", "zh": "我上一条消息是什么"}
 _SHOWN_EXAMPLES = 4
