@@ -9,7 +9,13 @@ from nats.js import JetStreamContext
 from posthouse.bootstrap import bootstrap
 from posthouse.embedded.nats import NatsServer
 from posthouse.embedded.postgres import PostgresServer
-from tests.support.servers import Nats, create_template, fresh_database, run_now
+from tests.support.servers import (
+    Nats,
+    create_template,
+    fresh_database,
+    postgres_folder,
+    run_now,
+)
 
 
 @pytest.fixture(scope="session")
@@ -22,12 +28,13 @@ def nats_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+def postgres_server() -> Iterator[PostgresServer]:
     """A Postgres server that all tests share; for a database of your own take ``database``."""
-    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
-    run_now(server.start())
-    yield server
-    run_now(server.stop())
+    with postgres_folder() as folder:
+        server = PostgresServer(folder)
+        run_now(server.start())
+        yield server
+        run_now(server.stop())
 
 
 @pytest.fixture(scope="session")
@@ -54,12 +61,13 @@ async def own_nats(tmp_path: Path) -> AsyncIterator[NatsServer]:
 
 
 @pytest.fixture
-async def own_postgres(tmp_path: Path) -> AsyncIterator[PostgresServer]:
+async def own_postgres() -> AsyncIterator[PostgresServer]:
     """A Postgres server of this test alone, with an empty database; starts in about 1.5 s."""
-    server = PostgresServer(tmp_path / "postgres")
-    await server.start()
-    yield server
-    await server.stop()
+    with postgres_folder() as folder:
+        server = PostgresServer(folder)
+        await server.start()
+        yield server
+        await server.stop()
 
 
 @pytest.fixture

@@ -4,8 +4,10 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+import tempfile
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -78,6 +80,17 @@ def migrate(dsn: str) -> None:
         timeout=MIGRATE_TIMEOUT_S,
     )
     assert done.returncode == 0, f"memory migrate failed:\n{done.stdout}{done.stderr}"
+
+
+@contextmanager
+def postgres_folder() -> Iterator[Path]:
+    """A folder for a Postgres of the tests, outside pytest's own.
+
+    Every pytest that starts closes its shared folder to other accounts; a Postgres under another
+    account then dies at its next checkpoint (seen).
+    """
+    with tempfile.TemporaryDirectory(prefix="posthouse-postgres-") as folder:
+        yield Path(folder)
 
 
 async def execute(server: PostgresServer, statement: str) -> None:

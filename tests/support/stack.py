@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from tests.support.servers import postgres_folder
 from tests.support.wait import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -107,13 +108,14 @@ class Up:
 
 
 @asynccontextmanager
-async def stack(directory: Path, env: Mapping[str, str] | None = None) -> AsyncIterator[Up]:
-    """An ``Up`` that is certainly stopped in the end."""
-    up = Up(directory, env)
-    try:
-        yield up
-    finally:
-        await up.clean_up()
+async def stack(env: Mapping[str, str] | None = None) -> AsyncIterator[Up]:
+    """An ``Up`` that is certainly stopped in the end, with a directory of its own."""
+    with postgres_folder() as directory:
+        up = Up(directory, env)
+        try:
+            yield up
+        finally:
+            await up.clean_up()
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:

@@ -354,20 +354,24 @@ class CallOpenRequest(Wire):
 
 
 class CallOpenResult(Wire):
-    """``opened`` to run or resume, ``joined`` while its owner lives, ``finished`` with result."""
+    """``opened`` to run or resume, ``joined`` while its owner lives, ``finished`` with result.
+    ``more``: read the further steps with ``memory.turn.read``, its ``run_id`` the call id.
+    """
 
     state: Literal["opened", "joined", "finished"]
     epoch: int = 0
     steps: list[Step] = Field(default_factory=list)
+    more: bool = False
     result: OutboundMessage | None = None
 
 
 class CallRecordRequest(Wire):
-    """Record a step of a call."""
+    """Record a step of a call, with the calls it asks for in turn (R13)."""
 
     call_id: str
     epoch: int
     step: Step
+    calls: list[RequestedCall] = Field(default_factory=list)
 
 
 class CallFinishRequest(Wire):

@@ -8,10 +8,13 @@ from posthouse.turns import (
     Letter,
     Manifest,
     Position,
+    Published,
     Step,
+    TurnState,
 )
 
 CONVERSATION = Address.im("cli", "local")
+ADDRESS = str(CONVERSATION)
 KEY = "im.cli.local"
 GENERATION = 1000
 DEADLINE_MS = 4_000_000_000_000
@@ -26,11 +29,12 @@ def letter(seq: int, source: str = "", content: str = "", generation: int = GENE
     """Message ``seq``, with an id of its own unless ``source`` says another."""
     source = source or f"s{seq}"
     body = InboundMessage(
-        id=source, conversation=CONVERSATION, content=content or f"message {seq}"
+        id=source,
+        from_=CONVERSATION,
+        conversation=CONVERSATION,
+        content=content or f"message {seq}",
     )
-    return Letter(
-        position=place(seq, generation), source_id=source, address=str(CONVERSATION), body=body
-    )
+    return Letter(position=place(seq, generation), source_id=source, address=ADDRESS, body=body)
 
 
 def tombstone(seq: int) -> Letter:
@@ -38,14 +42,15 @@ def tombstone(seq: int) -> Letter:
     return Letter(position=place(seq), source_id=f"s{seq}", reason="nul")
 
 
-def manifest(*seqs: int, run_id: str = "run") -> Manifest:
+def manifest(*seqs: int, run_id: str = "run", deadline_ms: int = DEADLINE_MS) -> Manifest:
     """The start of a turn of these messages."""
-    return Manifest(run_id=run_id, positions=[place(n) for n in seqs], deadline_ms=DEADLINE_MS)
+    positions = [place(n) for n in seqs]
+    return Manifest(run_id=run_id, positions=positions, deadline_ms=deadline_ms)
 
 
-def step(n: int, text: str = "hm", kind: str = "model", run_id: str = "") -> Step:
+def step(n: int, text: str = "hm", kind: str = "model") -> Step:
     """A recorded model response."""
-    return Step(n=n, kind=kind, run_id=run_id, body={"message": {"role": "x", "content": text}})
+    return Step(n=n, kind=kind, body={"message": {"role": "assistant", "content": text}})
 
 
 def outbound(text: str = "answer") -> OutboundMessage:
@@ -60,14 +65,28 @@ def said(text: str) -> HistoryEntry:
     return HistoryEntry(message={"role": "user", "content": text})
 
 
-def commit(epoch: int, *seqs: int, checked: int | None = None) -> CommitRequest:
-    """The end of a turn of these messages, with one answer."""
+def commit(
+    epoch: int,
+    *seqs: int,
+    key: str = KEY,
+    state: TurnState = "done",
+    answers: int = 1,
+    history: list[HistoryEntry] | None = None,
+    checked: int | None = None,
+) -> CommitRequest:
+    """The end of a turn of these messages; by default one answer, and each message in history."""
     return CommitRequest(
-        key=KEY,
+        key=key,
         epoch=epoch,
         turn=place(seqs[0]),
         positions=[place(n) for n in seqs],
-        outbound=[outbound(f"answer {seqs[0]}")],
-        history=[said(f"message {n}") for n in seqs],
+        state=state,
+        outbound=[outbound(f"answer {seqs[0]}.{n}") for n in range(1, answers + 1)],
+        history=[said(f"message {n}") for n in seqs] if history is None else history,
         checked=place(checked if checked is not None else seqs[-1]),
     )
+
+
+def published(seq: int, failed: str | None = None, key: str = KEY) -> Published:
+    """The report about outbound ``seq``."""
+    return Published(key=key, generation=1, seq=seq, failed=failed)

@@ -43,8 +43,6 @@ async def test_a_turn_from_open_to_commit(service: MemoryService, nats: Nats) ->
         turns.RecordRequest(key=KEY, epoch=epoch, turn=place(1), step=step(1)),
         turns.Ack,
     )
-    done = await rpc.call(
-        subjects.memory("turn", "commit"), commit(epoch, 1), turns.CommitResult
-    )
+    done = await rpc.call(subjects.memory("turn", "commit"), commit(epoch, 1), turns.CommitResult)
     assert done.freed
     assert [o.body.seq for o in done.unpublished] == [1]

@@ -4,11 +4,13 @@ import asyncio
 import os
 import socket
 from contextlib import AsyncExitStack
+from typing import NamedTuple
 from uuid import uuid4
 
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.js import JetStreamContext
 
 from agent_worker import handlers
 from agent_worker import settings as numbers
@@ -18,14 +20,15 @@ from agent_worker.commands import Commands
 from agent_worker.llm.routing import build_client
 from agent_worker.registry import load_tools
 from agent_worker.requests import AgentRequests
+from agent_worker.turns.feeds import Feeds
 from agent_worker.turns.heartbeat import Conversations, Heartbeat
 from agent_worker.turns.holder import Faults, Services
 from agent_worker.turns.notices import Notices
 from agent_worker.turns.outbox import Outbox
-from agent_worker.turns.turn import Agent
+from agent_worker.turns.turn import Agent, TurnTools
 from agent_worker.turns.worker import Worker
-from posthouse import bootstrap, bus, health, service
-from posthouse.errors import Unavailable
+from posthouse import bootstrap, bus, health, service, subjects
+from posthouse.errors import PosthouseError, Unavailable
 from posthouse.rpc import RpcClient
 from posthouse.settings import Settings
 
@@ -37,125 +40,181 @@ def worker_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
 
 
-class Application:
-    """A worker's parts, put together and started in order, stopped in the other."""
+class Link:
+    """The worker's connections: renewals have one of their own (R11)."""
 
-    def __init__(self, settings: Settings, stop: asyncio.Event) -> None:
-        self._settings = settings
-        self._stop = stop
-        self._stack = AsyncExitStack()
-        self._name = worker_name()
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._main: Client | None = None
+        self._beats: Client | None = None
         self._inbox: JetStreamInbox | None = None
-        self._ready = False
 
-    async def serve(self) -> None:
-        """Work until ``stop`` is set; then hand over and return."""
-        agent = Agent(
-            llm=build_client(self._settings),
-            tools=load_tools(self._settings),
-            deadline_s=self._settings.budgets.deadline_s,
-            token_budget=self._settings.budgets.tokens,
-        )
-        async with self._stack:
-            self._stack.push_async_callback(agent.llm.aclose)
-            await self._serve_health()
-            await service.patiently(lambda: self._run(agent), self._stop)
+    async def open(self) -> None:
+        """Connect and compare the streams. Raises Unavailable, Drift; may be repeated."""
+        self._main = self._main or await bus.connect(self._url, "worker", self._reconnected)
+        self._beats = self._beats or await bus.connect(self._url, "worker-heartbeat")
+        self._inbox = self._inbox or JetStreamInbox(self.js)
+        await self._compare()
 
-    async def _serve_health(self) -> None:
-        checks = health.Health()
-        checks.add("worker", self._check)
-        server = health.HealthServer(checks, self._settings.http_host, self._settings.health_port)
-        await server.start()
-        self._stack.push_async_callback(server.stop)
+    async def close(self) -> None:
+        """Send what is buffered, close both."""
+        for connection in (self._main, self._beats):
+            if connection is not None:
+                await bus.close(connection)
 
-    async def _check(self) -> None:
-        if not self._ready or self._inbox is None:
-            raise Unavailable("starting")
-        await self._inbox.refresh()
+    @property
+    def main(self) -> Client:
+        """For everything but renewals. Raises Unavailable before ``open``."""
+        return _there(self._main)
 
-    async def _connect(self, name: str) -> Client:
-        connection = await bus.connect(self._settings.nats_url, name, self._reconnected)
-        self._stack.push_async_callback(connection.close)
-        return connection
+    @property
+    def beats(self) -> Client:
+        """For renewals."""
+        return _there(self._beats)
+
+    @property
+    def js(self) -> JetStreamContext:
+        """JetStream on the main connection."""
+        return self.main.jetstream()
+
+    @property
+    def inbox(self) -> JetStreamInbox:
+        """The INBOUND stream."""
+        if self._inbox is None:
+            raise Unavailable("NATS is not connected yet")
+        return self._inbox
+
+    async def _compare(self) -> None:
+        await bootstrap.check(self.js)
+        await self.inbox.refresh()
 
     async def _reconnected(self) -> None:
+        """After a restart of NATS the streams may be others, and EVENTS is gone (R4, R16)."""
         log.info("nats.reconnected")
-        if self._inbox is not None:
-            await self._inbox.refresh()
+        try:
+            await self._compare()
+        except PosthouseError as error:
+            log.warning("nats.not_usable", code=error.code, reason=error.message)
 
-    async def _run(self, agent: Agent) -> None:
-        connection = await self._connect("worker")
-        beats = await self._connect("worker-heartbeat")
-        js = connection.jetstream()
-        await bootstrap.check(js)
-        inbox = self._inbox = JetStreamInbox(js)
-        await inbox.refresh()
-        publisher = JetStreamPublisher(connection)
-        rpc = RpcClient(connection)
-        api = RpcTurnApi(rpc, RpcClient(beats))
-        outbox = Outbox(publisher)
-        notices = Notices(api, publisher, outbox, self._name)
-        commands = Commands(api, notices, publisher, self._settings.embedded)
-        conversations = Conversations(numbers.OWNED_PER_SLOT * self._settings.slots)
-        services = Services(
-            name=self._name,
-            settings=self._settings,
-            api=api,
-            inbox=inbox,
-            publisher=publisher,
-            event_log=JetStreamEvents(js),
-            outbox=outbox,
-            notices=notices,
-            agent=agent,
-            faults=Faults(),
-            slots=asyncio.Semaphore(self._settings.slots),
-            stopping=self._stop,
-        )
-        worker = Worker(services, conversations, commands)
-        requests = AgentRequests(RpcCallApi(rpc), agent, self._name, numbers.AGENT_REQUESTS)
-        heartbeat = Heartbeat(
-            self._name, api, outbox, conversations, requests.calls, worker.hold, requests.cancel
-        )
 
-        async def on_hint(_: Msg) -> None:
-            heartbeat.hint()
+def _there(connection: Client | None) -> Client:
+    if connection is None:
+        raise Unavailable("NATS is not connected yet")
+    return connection
 
-        await connection.subscribe("control.>", cb=on_hint)
-        broker = bus.build_broker(self._settings.nats_url, "worker-agents")
-        handlers.attach(broker, requests)
-        await bus.start(broker)
-        self._stack.push_async_callback(broker.stop)
-        await self._work(worker, conversations, heartbeat)
 
-    async def _work(
-        self, worker: Worker, conversations: Conversations, heartbeat: Heartbeat
-    ) -> None:
-        beating = asyncio.create_task(heartbeat.run(), name="heartbeat")
-        pulling = [
-            asyncio.create_task(worker.pull_turns(), name="turns"),
-            asyncio.create_task(worker.pull_commands(), name="commands"),
-        ]
-        stopped = asyncio.create_task(self._stop.wait(), name="stop")
-        self._ready = True
-        log.info("service.ready", worker=self._name)
-        # A loop that ends by itself is a fault: leave, and be started anew.
-        await asyncio.wait({beating, *pulling, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        self._ready = False
-        self._stop.set()
-        heartbeat.stopping = True
-        for task in pulling:
-            task.cancel()
-        await asyncio.gather(*pulling, return_exceptions=True)
-        await worker.settled(numbers.OPEN_PATIENCE_S)
-        await conversations.hand_over(numbers.HANDOVER_S)
-        beating.cancel()
-        await asyncio.gather(beating, return_exceptions=True)
-        await heartbeat.beat()
+class Parts(NamedTuple):
+    """What runs in a worker process."""
+
+    worker: Worker
+    conversations: Conversations
+    heartbeat: Heartbeat
+    requests: AgentRequests
+    feeds: Feeds
+
+
+def build(settings: Settings, link: Link, agent: Agent, stop: asyncio.Event) -> Parts:
+    """Put the parts together over open connections."""
+    name = worker_name()
+    publisher = JetStreamPublisher(link.main)
+    rpc = RpcClient(link.main)
+    api = RpcTurnApi(rpc, RpcClient(link.beats))
+    outbox = Outbox(publisher)
+    feeds = Feeds()
+    notices = Notices(api, publisher, outbox, name)
+    conversations = Conversations(numbers.OWNED_PER_SLOT * settings.slots)
+    services = Services(
+        name=name,
+        settings=settings,
+        api=api,
+        inbox=link.inbox,
+        publisher=publisher,
+        outbox=outbox,
+        notices=notices,
+        turn_tools=TurnTools(name, api, JetStreamEvents(link.js), feeds, agent),
+        faults=Faults(),
+        slots=asyncio.Semaphore(settings.slots),
+        stopping=stop,
+    )
+    commands = Commands(api, notices, publisher, settings.embedded)
+    worker = Worker(services, conversations, commands)
+    requests = AgentRequests(RpcCallApi(rpc), agent, name, numbers.AGENT_REQUESTS)
+    heartbeat = Heartbeat(
+        name, api, outbox, conversations, requests.calls, worker.hold, requests.cancel
+    )
+    return Parts(worker, conversations, heartbeat, requests, feeds)
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    """Serve until ``stop`` is set."""
-    await Application(settings, stop).serve()
+    """Work until ``stop`` is set; then hand over at step borders and return."""
+    agent = Agent(
+        llm=build_client(settings),
+        tools=load_tools(settings),
+        deadline_s=settings.budgets.deadline_s,
+        token_budget=settings.budgets.tokens,
+    )
+    link = Link(settings.nats_url)
+    ready = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(agent.llm.aclose)
+        server = health.HealthServer(_checks(link, ready), settings.http_host, settings.health_port)
+        await server.start()
+        stack.push_async_callback(server.stop)
+        stack.push_async_callback(link.close)
+        await service.patiently(link.open, stop)
+        if stop.is_set():
+            return
+        parts = build(settings, link, agent, stop)
+        broker = bus.build_broker(settings.nats_url, "worker-agents")
+        handlers.attach(broker, parts.requests)
+        await service.patiently(lambda: bus.start(broker), stop)
+        stack.push_async_callback(bus.stop, broker)
+        await _work(link, parts, stop, ready)
+
+
+def _checks(link: Link, ready: asyncio.Event) -> health.Health:
+    async def started() -> None:
+        if not ready.is_set():
+            raise Unavailable("starting or stopping")
+
+    checks = health.Health()
+    checks.add("worker", started)
+    checks.add("nats", lambda: link.inbox.refresh())
+    return checks
+
+
+async def _work(link: Link, parts: Parts, stop: asyncio.Event, ready: asyncio.Event) -> None:
+    async def on_hint(_: Msg) -> None:
+        parts.heartbeat.hint()
+
+    await link.main.subscribe(subjects.CONTROL_ALL, cb=on_hint)
+    beating = asyncio.create_task(parts.heartbeat.run(), name="heartbeat")
+    pulling = [
+        asyncio.create_task(parts.worker.pull_turns(), name="turns"),
+        asyncio.create_task(parts.worker.pull_commands(), name="commands"),
+    ]
+    stopped = asyncio.create_task(stop.wait(), name="stop")
+    ready.set()
+    log.info("service.ready")
+    # A loop that ends by itself is a fault: stop cleanly, and be started anew.
+    ended, _ = await asyncio.wait({beating, *pulling, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    ready.clear()
+    stop.set()
+    parts.heartbeat.stopping = True
+    await _cancel(*pulling)
+    await parts.worker.settled(numbers.OPEN_PATIENCE_S)
+    await parts.conversations.hand_over(numbers.HANDOVER_S)
+    await parts.feeds.settled(numbers.EVENT_TIMEOUT_S)
+    await _cancel(beating)
+    await parts.heartbeat.beat()
+    for task in ended - {stopped}:
+        task.result()
+
+
+async def _cancel(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def main() -> None:

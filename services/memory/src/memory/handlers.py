@@ -1,12 +1,12 @@
 """RPC handlers: each takes a request, calls one SQL function and answers its JSON.
 
-The functions and what they refuse: ``sql/turn_v1.sql``; requests and results: ``posthouse.turns``.
+The functions and what they refuse: ``sql/turn_v1/``; requests and results: ``posthouse.turns``.
 """
 
 from memory.ports import Database
 from memory.wire import as_json, as_json_list
 from posthouse import subjects, turns
-from posthouse.rpc import Raw, RpcServer
+from posthouse.rpc import Handler, Raw, RpcServer
 from posthouse.settings import MemorySettings
 
 
@@ -103,7 +103,7 @@ class TurnHandlers:
         """Further steps of a run."""
         turn = request.turn
         return await self._db.call(
-            "turn_v1.steps_after",
+            "turn_v1.read",
             *(request.key, turn.generation, turn.seq, request.run_id, request.after),
         )
 
@@ -126,7 +126,8 @@ class CallHandlers:
     async def record(self, request: turns.CallRecordRequest) -> Raw:
         """Record a step of a call."""
         return await self._db.call(
-            "turn_v1.call_record", request.call_id, request.epoch, as_json(request.step)
+            "turn_v1.call_record",
+            *(request.call_id, request.epoch, as_json(request.step), as_json_list(request.calls)),
         )
 
     async def finish(self, request: turns.CallFinishRequest) -> Raw:
@@ -167,7 +168,7 @@ def build_server(database: Database, settings: MemorySettings) -> RpcServer:
     call = CallHandlers(database, settings)
     records = RecordHandlers(database)
     server = RpcServer("memory")
-    served = {
+    served: dict[str, list[Handler]] = {
         "turn": [turn.open, turn.admit, turn.begin, turn.record, turn.emit, turn.notify],
         "call": [call.open, call.record, call.finish, call.cancel, call.release],
         "history": [records.recall],

@@ -27,8 +27,10 @@ def engine_url(dsn: str) -> str:
 
 
 def script(connection: Connection, name: str) -> None:
-    """Run a file of ``memory/sql`` in the migration's transaction."""
-    source = files("memory").joinpath("sql", name).read_text(encoding="utf-8")
+    """Run a file of ``memory/sql``, or all of a folder by name, in the migration's transaction."""
+    path = files("memory").joinpath("sql", name)
+    parts = sorted(path.iterdir(), key=lambda part: part.name) if path.is_dir() else [path]
+    source = "\n".join(part.read_text(encoding="utf-8") for part in parts)
     adapted = connection.connection.dbapi_connection
     if not isinstance(adapted, AdaptedConnection):
         raise PermanentError("the migration needs the asyncpg driver")

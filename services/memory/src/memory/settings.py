@@ -9,6 +9,7 @@ MAX_CONNECTIONS = 100
 RESERVED_CONNECTIONS = 20
 REPLICAS = 2
 
+CONNECT_TIMEOUT_S = 10.0
 COMMAND_TIMEOUT_S = 2.0
 LOCK_TIMEOUT_MS = 1500
 # Longer waits for a connection mean overload: answer busy at once (R11).

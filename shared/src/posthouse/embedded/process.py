@@ -26,13 +26,15 @@ class StartError(PosthouseError):
     code = "start"
 
 
-async def eventually(condition: Callable[[], bool], timeout_s: float) -> bool:
+async def eventually(
+    condition: Callable[[], bool], timeout_s: float, poll_s: float = POLL_S
+) -> bool:
     """Wait until the condition holds; False when it still does not after ``timeout_s`` seconds."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
             return False
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(poll_s)
     return True
 
 
@@ -95,9 +97,9 @@ class ChildProcess:
             # Its id cannot be another's yet: we have not collected its exit code.
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    async def ended(self, timeout_s: float) -> bool:
+    async def ended(self, timeout_s: float, poll_s: float = POLL_S) -> bool:
         """Wait for its end; False when it still runs after ``timeout_s`` seconds."""
-        return await eventually(lambda: not self.running, timeout_s)
+        return await eventually(lambda: not self.running, timeout_s, poll_s)
 
     def log_tail(self) -> str:
         """The last lines it wrote since its latest start."""
@@ -142,6 +144,7 @@ class Server(ChildProcess):
     """A child that is ready at some time and then stays. Subclasses say when that is."""
 
     start_timeout_s: float = 60.0
+    ready_poll_s: float = POLL_S
 
     async def is_ready(self) -> bool:
         """Whether it answers."""
@@ -169,7 +172,7 @@ class Server(ChildProcess):
             if time.monotonic() > deadline:
                 await self.end()
                 raise self.failed(f"was not ready in {self.start_timeout_s:g} s")
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(self.ready_poll_s)
 
 
 def _rotate(file: Path) -> None:

@@ -33,6 +33,9 @@ class ServiceSpec:
 class Service(Server):
     """A service of the stack that lives in ``data``."""
 
+    # While it imports, every look costs it time.
+    ready_poll_s = 0.1
+
     def __init__(self, spec: ServiceSpec, data: DataDir) -> None:
         super().__init__(spec.name, data.logs / f"{spec.name}.log")
         self._spec = spec

@@ -17,6 +17,7 @@ FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5.0
 STABLE_AFTER_S = 30.0
 WATCH_S = 3600.0
+WATCH_POLL_S = 0.1
 
 
 class Supervisor:
@@ -61,7 +62,7 @@ class Supervisor:
     async def _watch(self, server: Server) -> None:
         failures, started = 0, time.monotonic()
         while True:
-            if not await server.ended(WATCH_S):
+            if not await server.ended(WATCH_S, WATCH_POLL_S):
                 continue
             log.warning("process.ended", process=server.name, exit_code=server.exit_code)
             if time.monotonic() - started > STABLE_AFTER_S:

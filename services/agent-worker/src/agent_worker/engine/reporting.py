@@ -1,10 +1,9 @@
 """Tells the outside what a run is doing: progress lines for people, events for programs.
 
-Both are cosmetic: a hook that fails or hangs is logged and does not end the run.
+Both are cosmetic: a hook that fails is logged and does not end the run.
 """
 
 import asyncio
-from collections.abc import Awaitable
 from typing import Any
 
 import structlog
@@ -15,7 +14,8 @@ from posthouse.texts import text
 
 log = structlog.get_logger(__name__)
 
-HOOK_TIMEOUT_S = 5.0
+# The notifier reaches out to a chat; the event hook only hands over.
+NOTIFIER_TIMEOUT_S = 5.0
 _LABEL_LENGTH = 40
 
 
@@ -32,45 +32,57 @@ class Reporter:
 
     async def event(self, event_type: str, payload: dict[str, Any]) -> None:
         """Something happened."""
-        if self._events is not None:
-            await _guarded(self._events(event_type, payload), event_type)
+        if self._events is None:
+            return
+        try:
+            await self._events(event_type, payload)
+        except Exception as error:
+            log.warning("engine.event_failed", event_type=event_type, kind=type(error).__name__)
 
     async def thinking(self) -> None:
         """The model is asked again."""
-        await self._show(text("thinking", self._language))
+        if self._notifier is not None:
+            self._lines.append(text("thinking", self._language))
+            await self._notify()
 
     async def answered(self, content: str) -> None:
         """The model answered with calls; its words beside them take the place of thinking."""
-        placeholder = text("thinking", self._language)
-        if self._lines and self._lines[-1] == placeholder:
+        if self._notifier is None:
+            return
+        if self._lines and self._lines[-1] == text("thinking", self._language):
             self._lines.pop()
         if content:
-            await self._show(content)
+            self._lines.append(content)
+            await self._notify()
 
     async def tool_started(self, label: str, payload: dict[str, Any]) -> int:
         """A call begins; returns its slot."""
         await self.event(events.TOOL_STARTED, payload)
-        return await self._show(text("tool_started", self._language, label=label))
+        slot = len(self._lines)
+        if self._notifier is not None:
+            self._lines.append(text("tool_started", self._language, label=label))
+            await self._notify()
+        return slot
 
     async def tool_finished(
         self, slot: int, label: str, ok: bool, seconds: float, payload: dict[str, Any]
     ) -> None:
         """The call of that slot ended."""
         await self.event(events.TOOL_FINISHED, {**payload, "ok": ok, "seconds": round(seconds, 3)})
-        name = "tool_finished" if ok else "tool_failed"
-        await self._show(text(name, self._language, label=label, seconds=seconds), slot)
+        if self._notifier is not None:
+            name = "tool_finished" if ok else "tool_failed"
+            self._lines[slot] = text(name, self._language, label=label, seconds=seconds)
+            await self._notify()
 
-    async def _show(self, line: str, slot: int | None = None) -> int:
+    async def _notify(self) -> None:
         if self._notifier is None:
-            return -1
-        if slot is None:
-            slot = len(self._lines)
-            self._lines.append(line)
-        else:
-            self._lines[slot] = line
+            return
         async with self._lock:
-            await _guarded(self._notifier(list(self._lines)), events.PROGRESS_UPDATED)
-        return slot
+            try:
+                async with asyncio.timeout(NOTIFIER_TIMEOUT_S):
+                    await self._notifier(list(self._lines))
+            except Exception as error:
+                log.warning("engine.notifier_failed", kind=type(error).__name__)
 
 
 def label_of(name: str, arguments: dict[str, Any]) -> str:
@@ -81,11 +93,3 @@ def label_of(name: str, arguments: dict[str, Any]) -> str:
             short = words if len(words) <= _LABEL_LENGTH else words[: _LABEL_LENGTH - 1] + "…"
             return f"{name}: {short}"
     return name
-
-
-async def _guarded(hook: Awaitable[None], what: str) -> None:
-    try:
-        async with asyncio.timeout(HOOK_TIMEOUT_S):
-            await hook
-    except Exception as error:
-        log.warning("engine.hook_failed", hook=what, kind=type(error).__name__)

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import structlog
 
 from agent_worker import ingress, settings
-from agent_worker.ports import EventLog, Inbox, Publisher, StreamMessage, TurnApi
+from agent_worker.ports import Inbox, Publisher, StreamMessage, TurnApi
 from agent_worker.turns.journal import HandOver
 from agent_worker.turns.notices import Notices
 from agent_worker.turns.outbox import Outbox
-from agent_worker.turns.turn import Agent, Turn
+from agent_worker.turns.turn import Gone, Turn, TurnTools
 from posthouse import subjects, turns
 from posthouse.address import Address
 from posthouse.errors import Fenced, PosthouseError, TransientError
@@ -31,10 +31,9 @@ class Services(NamedTuple):
     api: TurnApi
     inbox: Inbox
     publisher: Publisher
-    event_log: EventLog
     outbox: Outbox
     notices: Notices
-    agent: Agent
+    turn_tools: TurnTools
     faults: "Faults"
     slots: asyncio.Semaphore
     stopping: asyncio.Event
@@ -84,20 +83,11 @@ class Holder:
     async def run(self) -> None:
         """Work until nothing waits. Hands back on failure, so that another worker goes on."""
         try:
-            await self._s.outbox.publish(self.lease.unpublished)
-            while self._waiting and not self._s.stopping.is_set():
-                positions = await self._next_positions()
-                if positions:
-                    await self._play(positions)
-            if not self.freed:
-                await self._release()
+            await self._work()
         except Fenced:
             log.warning("lease.lost", conversation=self.lease.key, epoch=self.lease.epoch)
-        except HandOver:
-            log.info("turn.handed_over", conversation=self.lease.key)
-            await self._release()
-        except TransientError as error:
-            log.warning("turn.interrupted", conversation=self.lease.key, reason=error.message)
+        except (Gone, HandOver, TransientError) as why:
+            log.info("lease.given_back", conversation=self.lease.key, why=type(why).__name__)
             await self._release()
         except asyncio.CancelledError:
             if self._s.stopping.is_set():
@@ -106,21 +96,24 @@ class Holder:
         except Exception:
             # A fault of ours is no attempt of the message: hand back, count it here, raise alarm.
             log.exception("turn.broken", conversation=self.lease.key)
-            self._s.faults.add(self._head())
+            if self._waiting:
+                self._s.faults.add(self._head())
+            await self._release()
+
+    async def _work(self) -> None:
+        await self._s.outbox.publish(self.lease.unpublished)
+        while self._waiting and not self._s.stopping.is_set():
+            positions = await self._next_positions()
+            if positions:
+                await self._play(positions)
+        if not self.freed:
             await self._release()
 
     async def _play(self, positions: list[Position]) -> None:
         async with self._s.slots:
-            self._turn = Turn(
-                self._s.api,
-                self._s.event_log,
-                self._s.agent,
-                self.lease,
-                self._s.name,
-                self._s.stopping,
-            )
             if self._s.stopping.is_set():
                 raise HandOver
+            self._turn = Turn(self._s.turn_tools, self.lease, self._s.stopping)
             try:
                 played = await self._turn.play(
                     positions,
@@ -138,7 +131,6 @@ class Holder:
         for message in played.dead_letters():
             await self._s.publisher.dead_letter(message, "vanished", played.begun.attempts)
         await self._s.outbox.publish(committed.unpublished)
-        await played.events.close(settings.EVENT_TIMEOUT_S)
 
     def _head(self) -> tuple[str, Position]:
         return self.lease.key, self._waiting[0].position

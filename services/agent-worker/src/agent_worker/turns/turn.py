@@ -17,8 +17,10 @@ from agent_worker.ports import EventLog, StreamMessage, TurnApi
 from agent_worker.registry import ToolRegistry
 from agent_worker.tool import ToolContextExtras
 from agent_worker.turns.exchanges import user_message, whole_exchanges
+from agent_worker.turns.feeds import Feeds
 from agent_worker.turns.journal import TurnJournal
 from posthouse import events, subjects, turns
+from posthouse.errors import BadRequest
 from posthouse.messages import MAIN_AGENT, ErrorInfo, OutboundMessage
 from posthouse.texts import language_of, text
 from posthouse.turns import Admitted, BeginResult, Controls, HistoryEntry, Lease, Manifest, Position
@@ -41,23 +43,28 @@ class Agent(NamedTuple):
     token_budget: int | None = None
 
 
-class Turn:
-    """A turn under way. ``stop`` may be called from outside while ``play`` runs."""
+class TurnTools(NamedTuple):
+    """What all turns of a worker share."""
 
-    def __init__(
-        self,
-        api: TurnApi,
-        event_log: EventLog,
-        agent: Agent,
-        lease: Lease,
-        worker: str,
-        stopping: asyncio.Event,
-    ) -> None:
-        self._api = api
-        self._event_log = event_log
-        self._agent = agent
+    worker: str
+    api: TurnApi
+    event_log: EventLog
+    feeds: Feeds
+    agent: Agent
+
+
+class Gone(Exception):
+    """The messages of this turn do not wait any more."""
+
+
+class Turn:
+    """A turn under way. ``obey`` may be called from outside while ``play`` runs."""
+
+    def __init__(self, tools: TurnTools, lease: Lease, stopping: asyncio.Event) -> None:
+        self._api = tools.api
+        self._agent = tools.agent
+        self._tools = tools
         self._lease = lease
-        self._worker = worker
         self._stopping = stopping
         self._cancellation = Cancellation()
         self._position: Position | None = None
@@ -84,22 +91,30 @@ class Turn:
         self._position = positions[0]
         with bound_contextvars(conversation=self._lease.key, run_id=begun.manifest.run_id):
             writer = self._writer(begun)
-            if give_up or _is_poison(begun):
-                outcome, entries = _given_up(begun), list[HistoryEntry]()
-            else:
-                outcome, entries = await self._outcome(begun, writer)
-            committing()
-            result = await self._commit(begun, outcome, entries, checked(), writer)
-            self._finish(outcome, writer)
-            log.info(
-                "turn.finished",
-                messages=len(begun.messages),
-                attempts=begun.attempts,
-                tools=len(outcome.tools_used),
-                error=outcome.error.code if outcome.error else None,
-                seconds=round(time.monotonic() - self._began, 3),
-            )
-            return Played(result, begun, outcome, writer)
+            try:
+                if give_up or _is_poison(begun):
+                    outcome, entries = _given_up(begun), list[HistoryEntry]()
+                else:
+                    outcome, entries = await self._outcome(begun, writer)
+                committing()
+                result = await self._commit(begun, outcome, entries, checked(), writer)
+                self._report(begun, outcome, writer)
+            finally:
+                self._tools.feeds.close(writer)
+        return Played(result, begun, outcome)
+
+    def _report(self, begun: BeginResult, outcome: OutboundMessage, writer: EventWriter) -> None:
+        code = outcome.error.code if outcome.error else None
+        event_type = FINAL_EVENTS.get(code, events.WORKFLOW_FAILED)
+        writer.emit(event_type, {"error": code, "waiting_user": outcome.waiting_user})
+        log.info(
+            "turn.finished",
+            messages=len(begun.messages),
+            attempts=begun.attempts,
+            tools=len(outcome.tools_used),
+            error=code,
+            seconds=round(time.monotonic() - self._began, 3),
+        )
 
     async def _begin(self, positions: list[Position]) -> BeginResult:
         manifest = Manifest(
@@ -108,15 +123,17 @@ class Turn:
             deadline_ms=int((time.time() + self._agent.deadline_s) * 1000),
             budget={"tokens": self._agent.token_budget},
         )
-        begun = await self._api.begin(
-            turns.BeginRequest(
-                key=self._lease.key,
-                epoch=self._lease.epoch,
-                worker=self._worker,
-                manifest=manifest,
-                history_limit=settings.HISTORY_LIMIT,
-            )
+        request = turns.BeginRequest(
+            key=self._lease.key,
+            epoch=self._lease.epoch,
+            worker=self._tools.worker,
+            manifest=manifest,
+            history_limit=settings.HISTORY_LIMIT,
         )
+        try:
+            begun = await self._api.begin(request)
+        except BadRequest as error:
+            raise Gone from error
         more, steps = begun.more, begun.steps
         while more:
             page = await self._api.read(
@@ -130,7 +147,7 @@ class Turn:
         workflow_id = begun.manifest.run_id
         resumed = begun.attempts > 1 or bool(begun.steps)
         writer = EventWriter(
-            self._event_log,
+            self._tools.event_log,
             subjects.events(conversation, workflow_id),
             workflow_id,
             self._lease.epoch,
@@ -222,11 +239,6 @@ class Turn:
             )
         )
 
-    def _finish(self, outcome: OutboundMessage, writer: EventWriter) -> None:
-        code = outcome.error.code if outcome.error else None
-        event_type = FINAL_EVENTS.get(code, events.WORKFLOW_FAILED)
-        writer.emit(event_type, {"error": code, "waiting_user": outcome.waiting_user})
-
 
 class Played(NamedTuple):
     """A committed turn."""
@@ -234,7 +246,6 @@ class Played(NamedTuple):
     committed: turns.CommitResult
     begun: BeginResult
     outcome: OutboundMessage
-    events: EventWriter
 
     def dead_letters(self) -> list[StreamMessage]:
         """The messages to keep as dead letters: those of a turn that was given up."""

@@ -1,15 +1,18 @@
 """Postgres by asyncpg: one pooled statement per call, errors told apart by what helps."""
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import asyncpg
 import structlog
-from asyncpg.pool import PoolConnectionProxy
 
 from memory.settings import (
     COMMAND_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
     HEARTBEAT_CONNECTIONS,
     LOCK_TIMEOUT_MS,
     POOL_PATIENCE_S,
@@ -18,6 +21,7 @@ from posthouse.errors import (
     BadMessage,
     BadRequest,
     Busy,
+    ConfigError,
     Drift,
     Fenced,
     PosthouseError,
@@ -26,57 +30,75 @@ from posthouse.errors import (
 )
 from posthouse.rpc import Raw
 
+if TYPE_CHECKING:  # generic for type checkers only
+    from asyncpg.pool import PoolConnectionProxy
+
+    Pool = asyncpg.Pool[asyncpg.Record]
+    Connection = PoolConnectionProxy[asyncpg.Record]
+
 log = structlog.get_logger(__name__)
 
 FENCED = "PH001"
 BAD_REQUEST = "PH002"
+BAD_MESSAGE = "PH003"
 # Serialization failure, deadlock, lock timeout, statement timeout: the same call may succeed.
 REPEATABLE = frozenset({"40001", "40P01", "55P03", "57014"})
 # Connection lost, server shutting down, too many connections.
 LOST = ("08", "53", "57P")
-DATA_ERROR = "22"
-
-Connection = PoolConnectionProxy[asyncpg.Record]
+# Not a text of Postgres (NUL); beyond a limit of its own.
+DATA_ERRORS = ("22", "54")
+# A wrong password, an unknown role: no patience helps.
+REFUSED = "28"
 
 
 class PostgresDatabase:
-    """Two pools: one for turns, a small one for renewals (R11).
+    """Two pools: one for turns, a small one for renewals, which a full pool must not cost (R11)."""
 
-    ``on_outage`` is called when Postgres could not be reached, before the error goes on.
-    """
-
-    def __init__(self, dsn: str, size: int) -> None:
+    def __init__(self, dsn: str, size: int, lease_ttl_s: float) -> None:
         self._dsn = dsn
         self._size = size
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
-        self._beats: asyncpg.Pool[asyncpg.Record] | None = None
-        self.outage = asyncio.Event()
+        self._ttl_s = lease_ttl_s
+        self._pool: Pool | None = None
+        self._beats: Pool | None = None
+        self._grace_due = False
+        self._after_restart = False
+        self._grace_asked_at = -math.inf
+        self._asking_grace = asyncio.Lock()
 
     async def start(self, revision: str) -> None:
-        """Connect and compare the schema. Raises Unavailable; Drift if it is not ``revision``."""
+        """Connect and compare the schema.
+
+        Raises Unavailable, ConfigError (Postgres will never let us in), and Drift if the schema
+        is not at ``revision``.
+        """
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 self._pool = await self._create(self._size)
                 self._beats = await self._create(HEARTBEAT_CONNECTIONS)
                 found = await self._pool.fetchval("select version_num from alembic_version")
-        except asyncpg.UndefinedTableError as error:
-            raise Drift("the database has no schema; run `python -m memory migrate`") from error
-        except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+        except asyncpg.UndefinedTableError:
+            found = None
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
             await self.stop()
-            raise Unavailable(f"Postgres does not answer: {type(error).__name__}") from error
+            raise _start_error(error) from error
         if found != revision:
             raise Drift(
-                f"the database is at {found}, this service needs {revision};"
+                f"the database is at {found or 'no revision'}, this service needs {revision};"
                 " run `python -m memory migrate`"
             )
 
-    async def _create(self, size: int) -> "asyncpg.Pool[asyncpg.Record]":
+    async def _create(self, size: int) -> "Pool":
         return await asyncpg.create_pool(
             self._dsn,
             min_size=1,
             max_size=size,
+            reset=_nothing,
             command_timeout=COMMAND_TIMEOUT_S,
-            server_settings={"lock_timeout": str(LOCK_TIMEOUT_MS), "application_name": "memory"},
+            server_settings={
+                "lock_timeout": str(LOCK_TIMEOUT_MS),
+                "application_name": "memory",
+                "jit": "off",
+            },
         )
 
     async def stop(self) -> None:
@@ -85,8 +107,15 @@ class PostgresDatabase:
             if pool is not None:
                 try:
                     await asyncio.wait_for(pool.close(), COMMAND_TIMEOUT_S)
-                except TimeoutError:
+                except (TimeoutError, asyncpg.InterfaceError):
                     pool.terminate()
+
+    def grace_due(self, restart: bool) -> None:
+        """Holders may have been unable to renew: the next call starts a grace first (R11)."""
+        # Postgres gives one only now and then: an overload need not ask for each refusal.
+        if restart or time.monotonic() > self._grace_asked_at + self._ttl_s:
+            self._grace_due = True
+            self._after_restart |= restart
 
     async def ping(self) -> None:
         """Raises Unavailable or Busy when Postgres cannot be used."""
@@ -104,22 +133,33 @@ class PostgresDatabase:
         """Run ``turn_v1.heartbeat`` on the reserved connections."""
         return await self._run(self._beats, "turn_v1.heartbeat", arguments)
 
-    async def _run(
-        self,
-        pool: "asyncpg.Pool[asyncpg.Record] | None",
-        function: str,
-        arguments: tuple[object, ...],
-    ) -> Raw:
+    async def _run(self, pool: "Pool | None", function: str, arguments: tuple[object, ...]) -> Raw:
         if pool is None:
             raise Unavailable("the database is not connected yet")
         places = ",".join(f"${n}" for n in range(1, len(arguments) + 1))
         try:
             async with _connection(pool) as connection:
+                if self._grace_due:
+                    await self._ask_grace(connection)
                 return Raw(
                     str(await connection.fetchval(f"select {function}({places})", *arguments))
                 )
+        except Busy:
+            self.grace_due(restart=False)
+            raise
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
             raise self._translated(error) from error
+
+    async def _ask_grace(self, connection: "Connection") -> None:
+        # Others wait here: a take-over must not slip through before the grace is written.
+        async with asyncio.timeout(COMMAND_TIMEOUT_S), self._asking_grace:
+            if not self._grace_due:
+                return
+            restart = self._after_restart
+            await connection.execute("select turn_v1.start_grace($1, $2)", self._ttl_s, restart)
+            self._grace_due = self._after_restart = False
+            self._grace_asked_at = time.monotonic()
+            log.info("grace.asked", ttl_s=self._ttl_s, restart=restart)
 
     def _translated(self, error: Exception) -> PosthouseError:
         state = getattr(error, "sqlstate", None) or ""
@@ -127,19 +167,34 @@ class PostgresDatabase:
             return Fenced(str(error))
         if state == BAD_REQUEST:
             return BadRequest(str(error))
-        if state in REPEATABLE:
-            return TransientError(f"Postgres: {type(error).__name__}")
-        if state.startswith(DATA_ERROR):
+        if state == BAD_MESSAGE:
+            return BadMessage(str(error), reason="too_large")
+        if state.startswith(DATA_ERRORS):
             return BadMessage(f"Postgres cannot store this: {type(error).__name__}", reason="data")
+        if state in REPEATABLE:
+            self.grace_due(restart=False)
+            return TransientError(f"Postgres: {type(error).__name__}")
         if not state or state.startswith(LOST):
-            self.outage.set()
+            self.grace_due(restart=False)
             return Unavailable(f"Postgres does not answer: {type(error).__name__}")
         log.error("postgres.failed", sqlstate=state, error=type(error).__name__)
         return PosthouseError(f"Postgres: {type(error).__name__}", sqlstate=state)
 
 
+def _start_error(error: Exception) -> PosthouseError:
+    state = getattr(error, "sqlstate", None) or ""
+    if state.startswith(REFUSED) or isinstance(error, asyncpg.ClientConfigurationError):
+        return ConfigError(f"postgres_dsn: {error}")
+    return Unavailable(f"Postgres does not answer: {type(error).__name__}")
+
+
+async def _nothing(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    # Nothing to reset, since each call is one statement: saves a round trip per call.
+    pass
+
+
 @asynccontextmanager
-async def _connection(pool: "asyncpg.Pool[asyncpg.Record]") -> AsyncIterator[Connection]:
+async def _connection(pool: "Pool") -> AsyncIterator["Connection"]:
     try:
         connection = await pool.acquire(timeout=POOL_PATIENCE_S)
     except TimeoutError as error:
@@ -147,4 +202,5 @@ async def _connection(pool: "asyncpg.Pool[asyncpg.Record]") -> AsyncIterator[Con
     try:
         yield connection
     finally:
-        await pool.release(connection)
+        # After a timeout the release waits until Postgres has cancelled the statement.
+        await pool.release(connection, timeout=POOL_PATIENCE_S)

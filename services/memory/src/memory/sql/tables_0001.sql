@@ -88,7 +88,8 @@ create table outbound (
     primary key (key, generation, seq),
     unique (key, idempotency_key)
 );
-create index outbound_unpublished on outbound (key, seq) where not published and failed is null;
+create index outbound_unpublished on outbound (key, generation, seq)
+    where not published and failed is null;
 
 create table call (
     call_id text primary key,

@@ -138,12 +138,9 @@ def _quoted(tool: str, result: str, language: Language) -> str:
 
 
 def _examples(offer: Offer, language: Language) -> list[str]:
-    examples = [
-        _EXAMPLES[name][language] if name in _EXAMPLES else f"{name} …"
-        for name in sorted(offer.names, key=lambda name: name not in _EXAMPLES)
-        if name in _EXAMPLES or offer.text_argument(name)
-    ]
-    return [*examples[: _SHOWN_EXAMPLES - 1], _RECALL_EXAMPLE[language]]
+    known = [example[language] for name, example in _EXAMPLES.items() if offer.find(name)]
+    others = [f"{n} …" for n in offer.names if n not in _EXAMPLES and offer.text_argument(n)]
+    return [*[*known, *others][: _SHOWN_EXAMPLES - 1], _RECALL_EXAMPLE[language]]
 
 
 def _is_text(group: Group) -> bool:

@@ -13,4 +13,4 @@ def upgrade() -> None:
     connection = op.get_bind()
     connection.exec_driver_sql("create extension if not exists vector")
     script(connection, "tables_0001.sql")
-    script(connection, "turn_v1.sql")
+    script(connection, "turn_v1")

@@ -1,0 +1,1 @@
+"""NATS and the memory service behind the ports. Errors of foreign libraries end here."""

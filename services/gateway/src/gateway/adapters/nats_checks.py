@@ -1,0 +1,64 @@
+"""What ``/readyz`` looks at."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from nats.aio.client import Client
+
+from gateway.adapters.nats_errors import unavailable
+from gateway.adapters.rpc_memory import RpcMemory
+from gateway.settings import JETSTREAM_TIMEOUT_S
+from posthouse import streams, subjects
+from posthouse.address import Address
+from posthouse.errors import Unavailable
+from posthouse.health import Health
+from posthouse.rpc import RpcClient
+from posthouse.turns import RecallRequest
+
+NOBODY = subjects.key(Address.system("health"))
+
+
+@dataclass
+class State:
+    """What the process has reached so far, and whether it is to stop."""
+
+    stop: asyncio.Event
+    connection: Client | None = None
+
+    def add_to(self, health: Health, domains: Iterable[str]) -> None:
+        """Register every check."""
+        health.add("process", self._not_stopping)
+        health.add("nats", self._connected)
+        health.add("inbound", self._inbound)
+        for domain in domains:
+            health.add(f"deliver {domain}", partial(self._deliver, domain))
+        health.add("memory", self._memory)
+
+    async def _not_stopping(self) -> None:
+        if self.stop.is_set():
+            raise Unavailable("the process is stopping")
+
+    async def _connected(self) -> None:
+        self._bus()
+
+    async def _inbound(self) -> None:
+        with unavailable("the stream INBOUND"):
+            js = self._bus().jetstream(timeout=JETSTREAM_TIMEOUT_S)
+            await js.stream_info(streams.INBOUND)
+
+    async def _deliver(self, domain: str) -> None:
+        durable = subjects.deliver_durable(domain)
+        with unavailable(f"the durable {durable} on OUTBOUND"):
+            js = self._bus().jetstream(timeout=JETSTREAM_TIMEOUT_S)
+            await js.consumer_info(streams.OUTBOUND, durable)
+
+    async def _memory(self) -> None:
+        memory = RpcMemory(RpcClient(self._bus()))
+        await memory.recall(RecallRequest(key=NOBODY, limit=1))
+
+    def _bus(self) -> Client:
+        if self.connection is None or not self.connection.is_connected:
+            raise Unavailable("NATS is not connected")
+        return self.connection

@@ -1,0 +1,25 @@
+"""The HTTP application."""
+
+from fastapi import Depends, FastAPI
+
+from gateway import problems
+from gateway.auth import Door
+from gateway.handlers import Backend, build_router
+from posthouse.health import Health
+from posthouse.settings import Settings
+
+
+def build_app(settings: Settings, health: Health, backend: Backend | None = None) -> FastAPI:
+    """The application; without a backend its routes answer 503 until ``connect`` is called."""
+    # The interactive pages load their scripts from elsewhere; the schema itself is served.
+    app = FastAPI(title="Posthouse gateway", docs_url=None, redoc_url=None)
+    app.state.backend = backend
+    app.router.routes.extend(health.routes())
+    app.include_router(build_router(), dependencies=[Depends(Door(settings))])
+    problems.install(app)
+    return app
+
+
+def connect(app: FastAPI, backend: Backend) -> None:
+    """Let the routes work."""
+    app.state.backend = backend

@@ -1,0 +1,105 @@
+"""From an HTTP request to an inbound message on its subject."""
+
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import orjson
+from pydantic import Field, ValidationError
+
+from gateway.channels import web
+from gateway.problems import TooLarge
+from gateway.settings import MAX_CONVERSATION_ID_CHARACTERS, MAX_IDEMPOTENCY_KEY_CHARACTERS
+from posthouse import commands, subjects
+from posthouse.errors import BadMessage, BadRequest
+from posthouse.messages import (
+    MAX_INBOUND_BYTES,
+    InboundMessage,
+    Media,
+    Wire,
+    read_inbound,
+    utc_now,
+)
+
+
+class NewMessage(Wire):
+    """Body of ``POST /api/conversations/{id}/messages``."""
+
+    content: str = ""
+    sender: str = ""
+    sender_name: str = ""
+    media: tuple[Media, ...] = ()
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+
+async def read_limited(chunks: AsyncIterator[bytes]) -> bytes:
+    """The whole body. Raises TooLarge as soon as it is more than a message may be."""
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > MAX_INBOUND_BYTES:
+            raise TooLarge(f"the body is over {MAX_INBOUND_BYTES} bytes")
+    return bytes(body)
+
+
+def read_new(body: bytes) -> NewMessage:
+    """Understand a body. Raises BadMessage."""
+    try:
+        data = orjson.loads(body)
+        return NewMessage.model_validate(data)
+    except orjson.JSONDecodeError as error:
+        raise BadMessage(f"the body is not JSON: {error}", reason="not_json") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "body"
+        raise BadMessage(f"{place}: {first['msg']}", reason="wrong_type") from error
+
+
+def inbound(conversation_id: str, new: NewMessage, idempotency_key: str | None) -> InboundMessage:
+    """The message for the agents, in the shape they will accept.
+
+    Raises AddressError, BadRequest, BadMessage and TooLarge.
+    """
+    if len(conversation_id) > MAX_CONVERSATION_ID_CHARACTERS:
+        limit = MAX_CONVERSATION_ID_CHARACTERS
+        raise BadRequest(f"a conversation id has at most {limit} characters")
+    conversation = web.address(conversation_id)
+    message = InboundMessage(
+        id=f"{web.NAME}::{_checked(idempotency_key) or uuid4().hex}",
+        from_=web.address(new.sender or conversation_id),
+        conversation=conversation,
+        sender_name=new.sender_name,
+        content=new.content,
+        media=new.media,
+        metadata=new.metadata,
+    )
+    _refuse_what_agents_would(message)
+    return message
+
+
+def subject_of(message: InboundMessage) -> str:
+    """Commands go where nothing waits (R3)."""
+    if commands.parse(message.content) is not None:
+        return subjects.command(message.conversation)
+    return subjects.inbound(message.conversation)
+
+
+def _checked(idempotency_key: str | None) -> str | None:
+    if idempotency_key is None:
+        return None
+    printable = idempotency_key.isascii() and idempotency_key.isprintable()
+    if not idempotency_key or len(idempotency_key) > MAX_IDEMPOTENCY_KEY_CHARACTERS:
+        limit = MAX_IDEMPOTENCY_KEY_CHARACTERS
+        raise BadRequest(f"the Idempotency-Key has 1 to {limit} characters")
+    if not printable or " " in idempotency_key:
+        raise BadRequest("the Idempotency-Key is printable ASCII without spaces")
+    return idempotency_key
+
+
+def _refuse_what_agents_would(message: InboundMessage) -> None:
+    key = subjects.key(message.conversation)
+    try:
+        read_inbound(message.to_wire(), key, default_id=message.id, time=utc_now())
+    except BadMessage as error:
+        if error.details.get("reason") == "too_large":
+            raise TooLarge(error.message) from error
+        raise

@@ -1,0 +1,26 @@
+"""All channels there are: the files of ``gateway.channels`` and third parties' entry points."""
+
+from collections.abc import Callable, Iterable
+
+from gateway import channels
+from gateway.ports import Channel
+from posthouse import discovery
+from posthouse.errors import ConfigError
+from posthouse.settings import Settings
+
+ENTRY_POINTS = "posthouse.channels"
+
+Build = Callable[[Settings], Iterable[Channel]]
+
+
+def discover(settings: Settings) -> dict[str, Channel]:
+    """Every bot's channel by the domain of its addresses. Raises ConfigError."""
+    builders: list[Build] = [build for _, build in discovery.in_package(channels, "build")]
+    builders += [build for _, build in discovery.in_entry_points(ENTRY_POINTS)]
+    found: dict[str, Channel] = {}
+    for build in builders:
+        for channel in build(settings):
+            if channel.domain in found:
+                raise ConfigError(f"two channels have the domain {channel.domain}")
+            found[channel.domain] = channel
+    return found

@@ -1,0 +1,1 @@
+"""JetStream behind the ports. Errors of foreign libraries end here."""

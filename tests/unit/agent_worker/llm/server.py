@@ -1,0 +1,78 @@
+"""A real HTTP server in the test's own loop that answers as it is told."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+Answer = Response | Callable[[Request], Awaitable[Response]]
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to pytest."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class ModelServer:
+    """Gives the answers in turn, the last one again and again; keeps what it was asked."""
+
+    def __init__(self, base_url: str) -> None:
+        self.base_url = base_url
+        self.answers: list[Answer] = []
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+
+    def will(self, *answers: Answer) -> None:
+        """Answer so."""
+        self.answers = list(answers)
+
+    async def handle(self, request: Request) -> Response:
+        """One chat completion."""
+        self.bodies.append(await request.json())
+        self.headers.append(dict(request.headers))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return answer if isinstance(answer, Response) else await answer(request)
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[ModelServer]:
+    """A server on a free port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        model = ModelServer(f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
+        app = Starlette(routes=[Route("/v1/chat/completions", model.handle, methods=["POST"])])
+        server = _Server(uvicorn.Config(app, log_config=None, lifespan="off"))
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield model
+        finally:
+            server.should_exit = True
+            server.force_exit = True
+            await task
+
+
+def completion(
+    message: dict[str, Any] | None,
+    *,
+    finish: str | None = "stop",
+    usage: Any = None,
+    **more: Any,
+) -> JSONResponse:
+    """A usual response body."""
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    return JSONResponse({"choices": [choice], "usage": usage, **more})
+
+
+def refusal(status: int, error: Any, **headers: str) -> JSONResponse:
+    """An error body."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JSONResponse({"error": error}, status_code=status, headers=named)

@@ -1,0 +1,124 @@
+"""The registry: names, schemas, discovery."""
+
+import importlib
+import pkgutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from agent_worker import tools as shipped
+from agent_worker.registry import ToolRegistry, load_tools
+from agent_worker.schemas import ArgumentsCheck
+from agent_worker.tool import FunctionTool
+from posthouse.errors import ConfigError
+from posthouse.settings import Settings
+from tests.unit.agent_worker.fakes import Recorder
+
+FIXTURE_TOOLS = str(Path(__file__).parents[2] / "fixtures" / "tools")
+PLUGIN = """
+from agent_worker.tool import tool
+
+@tool({name!r}, "from a file", {{"type": "object"}})
+async def act(ctx, input):
+    return "ok"
+
+def tools():
+    return [act]
+"""
+
+
+def named(name: str, schema: dict[str, Any] | None = None) -> FunctionTool:
+    return Recorder().tool(name, schema=schema)
+
+
+def test_tools_are_found_by_name_in_order_of_registration() -> None:
+    b, a = named("b"), named("a")
+    registry = ToolRegistry([b, a])
+
+    assert registry.get("a") is a
+    assert registry.get("c") is None
+    assert registry.list_for("main") == [b, a]
+    assert registry.schemas_for("main")[0] == {
+        "type": "function",
+        "function": {"name": "b", "description": "does b", "parameters": {"type": "object"}},
+    }
+
+
+def test_a_name_is_taken_once() -> None:
+    with pytest.raises(ConfigError, match="two tools are named 'a'"):
+        ToolRegistry([named("a"), named("a")])
+
+
+@pytest.mark.parametrize("name", ["", "a b", "工具", "a" * 65, "a.b"])
+def test_names_fit_every_provider(name: str) -> None:
+    with pytest.raises(ConfigError, match="tool name"):
+        ToolRegistry([named(name)])
+
+
+def test_a_bad_schema_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="tool a: bad input_schema"):
+        ToolRegistry([named("a", {"type": "objekt"})])
+
+
+def test_every_shipped_file_adds_tools_with_a_description() -> None:
+    files = {info.name for info in pkgutil.iter_modules(shipped.__path__)}
+    registry = load_tools(Settings())
+
+    assert len(registry.list_for("main")) >= len(files) >= 3
+    for name in files:
+        module = importlib.import_module(f"{shipped.__name__}.{name}")
+        for tool in module.tools():
+            assert tool.description
+            assert registry.get(tool.name) is tool
+
+
+def test_a_file_of_tools_path_adds_tools() -> None:
+    registry = load_tools(Settings(tools_path=(FIXTURE_TOOLS,)))
+
+    counted = registry.get("count")
+    assert counted is not None
+    assert (counted.access, counted.idempotent) == ("write", False)
+
+
+def test_a_file_that_takes_a_shipped_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN.format(name="calculator"))
+
+    with pytest.raises(ConfigError, match="two tools are named 'calculator'"):
+        load_tools(Settings(tools_path=(str(tmp_path),)))
+
+
+def test_a_file_that_breaks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("1/0")
+
+    with pytest.raises(ConfigError, match=r"broken\.py"):
+        load_tools(Settings(tools_path=(str(tmp_path),)))
+
+
+plain = st.sampled_from(["string", "integer", "number", "boolean", "null", "array"])
+schemas = st.builds(
+    lambda properties, required, closed: {
+        "type": "object",
+        "properties": {name: {"type": kind} for name, kind in properties.items()},
+        "required": required,
+        **({"additionalProperties": False} if closed else {}),
+    },
+    st.dictionaries(st.sampled_from("abc"), plain),
+    st.lists(st.sampled_from("abc"), unique=True, max_size=2),
+    st.booleans(),
+)
+values = st.one_of(
+    st.text(max_size=3), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none()
+)
+
+
+@given(schemas, st.dictionaries(st.sampled_from("abcd"), values))
+def test_the_quick_check_agrees_with_json_schema(
+    schema: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    fits = Draft202012Validator(schema).is_valid(arguments)
+
+    assert (ArgumentsCheck(schema).problems(arguments) == []) == fits
