@@ -98,9 +98,12 @@ class Cluster:
 
 
 @asynccontextmanager
-async def run_cluster(nats: Nats, dsn: str, folder: Path) -> AsyncIterator[Cluster]:
+async def run_cluster(
+    nats: Nats, dsn: str, folder: Path, **environment: str
+) -> AsyncIterator[Cluster]:
     """A cluster with one memory service; workers are started by the test."""
     cluster = Cluster(nats, dsn, folder, await nats.jetstream())
+    cluster.environment |= environment
     try:
         await cluster.start("memory")
         yield cluster

@@ -76,10 +76,10 @@ class ServiceProcess:
         self.signal(signal.SIGKILL)
         await self.ended()
 
-    async def ended(self) -> int:
+    async def ended(self, timeout_s: float | None = STOP_TIMEOUT_S) -> int:
         """Wait for the end; the exit code."""
         assert self._process is not None
-        return await asyncio.wait_for(self._process.wait(), STOP_TIMEOUT_S)
+        return await asyncio.wait_for(self._process.wait(), timeout_s)
 
     async def stop(self) -> int:
         """SIGTERM, then wait; the exit code."""

@@ -76,6 +76,14 @@ async def check(js: JetStreamContext, domains: Iterable[str] = ()) -> list[Diffe
     return found
 
 
+async def create_events(js: JetStreamContext) -> None:
+    """Create EVENTS, which a restart takes; whoever finds it missing does so (DESIGN 5).
+
+    Does nothing when it is there. Raises the errors of nats-py.
+    """
+    await js.add_stream(next(c for c in streams.streams() if c.name == streams.EVENTS))
+
+
 async def generation(js: JetStreamContext, stream: str) -> int:
     """The stream's creation time in ms: a recreated stream restarts its sequences (R4)."""
     created = (await js.stream_info(stream)).created
@@ -120,7 +128,7 @@ async def _check_stream(js: JetStreamContext, config: StreamConfig) -> list[Diff
     except js_errors.NotFoundError as error:
         if name != streams.EVENTS:
             raise Drift(f"stream {name} is missing; run `posthouse bootstrap`") from error
-        await js.add_stream(config)
+        await create_events(js)
         return []
 
 

@@ -28,17 +28,24 @@ def in_package(package: ModuleType, attribute: str) -> Iterator[tuple[str, Any]]
 
 
 def in_entry_points(group: str) -> Iterator[tuple[str, Any]]:
-    """(name, loaded object) of every installed entry point of a group."""
+    """(name, loaded object) of every installed entry point of a group. Raises ConfigError."""
     for entry in sorted(entry_points(group=group), key=lambda e: e.name):
-        yield entry.name, entry.load()
+        try:
+            loaded = entry.load()
+        except Exception as error:
+            raise _broken(f"entry point {entry.name} of {group}", error) from error
+        yield entry.name, loaded
 
 
 def in_paths(paths: list[str], attribute: str) -> Iterator[tuple[str, Any]]:
-    """(module name, attribute) of ``*.py`` files or folders of them. Raises ConfigError."""
+    """(module name, attribute) of ``*.py`` files or folders of them. Raises ConfigError.
+
+    In a folder, files that start with an underscore are helpers of the others.
+    """
     for path in map(Path, paths):
         if not path.exists():
             raise ConfigError(f"{path} does not exist", path=str(path))
-        files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+        files = sorted(path.glob("[!_]*.py")) if path.is_dir() else [path]
         for file in files:
             module = _load(file)
             if hasattr(module, attribute):
@@ -55,5 +62,10 @@ def _load(file: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise ConfigError(f"{file}: {type(error).__name__}: {error}", path=str(file)) from error
+        del sys.modules[name]
+        raise _broken(str(file), error) from error
     return module
+
+
+def _broken(plugin: str, error: Exception) -> ConfigError:
+    return ConfigError(f"{plugin}: {type(error).__name__}: {error}", plugin=plugin)

@@ -1,11 +1,10 @@
 """Events of a workflow: what happens while an agent works (PROTOCOL section 6, R16)."""
 
-from datetime import datetime
 from typing import Any
 
 from pydantic import Field
 
-from posthouse.messages import Wire, utc_now
+from posthouse.messages import Time, Wire, utc_now
 
 WORKFLOW_ACCEPTED = "workflow.accepted"
 ROUTE_RESOLVED = "route.resolved"
@@ -40,7 +39,7 @@ class StreamEvent(Wire):
     workflow_id: str
     seq: int
     event_type: str
-    timestamp: datetime = Field(default_factory=utc_now)
+    timestamp: Time = Field(default_factory=utc_now)
     payload: Any = None
     final: bool = False
     epoch: int = 0

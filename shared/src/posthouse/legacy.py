@@ -14,6 +14,8 @@ _LEGACY = (
     *("parent_agent_id", "system_prompt", "allowed_tools", "role_name"),
 )
 _BY_FOLDED_NAME = {name.replace("_", ""): name for name in _LEGACY}
+# What senders in Go write for a field they never set.
+_UNSET = {"chat_type": ("",), "time": ("", "0001-01-01T00:00:00Z")}
 _CHAT_TYPES = {"private": "p2p", "direct": "p2p", "single": "p2p"}
 
 
@@ -28,12 +30,13 @@ def upgrade(data: dict[str, Any], known: frozenset[str]) -> dict[str, Any]:
         if value is None:
             continue
         name = key if key in known else _BY_FOLDED_NAME.get(key.replace("_", "").lower(), key)
-        if name == key or name not in data:
+        if name == key or data.get(name) is None:
             fields[name] = value
+    for name, unset in _UNSET.items():
+        if fields.get(name) in unset:
+            del fields[name]
     _upgrade_addresses(fields)
-    if fields.get("chat_type") == "":
-        del fields["chat_type"]
-    elif isinstance(fields.get("chat_type"), str):
+    if isinstance(fields.get("chat_type"), str):
         fields["chat_type"] = _CHAT_TYPES.get(fields["chat_type"], fields["chat_type"])
     if isinstance(fields.get("media"), list):
         fields["media"] = [{"url": m} if isinstance(m, str) else m for m in fields["media"]]

@@ -9,11 +9,18 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from posthouse import subjects
 from posthouse.address import Address
-from posthouse.errors import BadMessage
+from posthouse.errors import AddressError, BadMessage
 from posthouse.legacy import upgrade
 
 MAX_INBOUND_BYTES = 256 * 1024
@@ -21,6 +28,8 @@ MAX_ID_CHARACTERS = 512
 # An escaped NUL: \\u0000 after an even number of backslashes. Raw ones are not JSON.
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 MAIN_AGENT = Address.agent("main")
+# Metadata by which agents pass on who started it all.
+ORIGIN_KEYS = frozenset({"origin_address", "origin_channel", "origin_chat_id", "origin_sender"})
 
 ChatType = Literal["p2p", "group", "agent"]
 OutboundKind = Literal["final", "message", "notice"]
@@ -29,6 +38,19 @@ OutboundKind = Literal["final", "message", "notice"]
 def utc_now() -> datetime:
     """The current time, in UTC."""
     return datetime.now(UTC)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("in UTC this time is outside the calendar") from error
+
+
+Time = Annotated[datetime, AfterValidator(_in_utc)]
+"""A moment in UTC; read with any offset, without one as UTC."""
 
 
 class Wire(BaseModel):
@@ -109,7 +131,7 @@ class InboundMessage(Wire):
     content: str = ""
     media: tuple[Media, ...] = ()
     metadata: dict[str, str] = Field(default_factory=dict)
-    time: datetime = Field(default_factory=utc_now)
+    time: Time = Field(default_factory=utc_now)
     request_id: str = ""
     reply_to: str | None = None
     is_cron: bool = False
@@ -185,8 +207,10 @@ class InboundMessage(Wire):
     @property
     def origin_im(self) -> Address | None:
         """The IM conversation that started it all, None when there is none."""
-        origin = self.metadata.get("origin_address")
-        found = Address.parse(origin) if origin else self.conversation
+        try:
+            found = Address.parse(self.metadata["origin_address"])
+        except (KeyError, AddressError):
+            found = self.conversation
         return found if found.is_im else None
 
 
@@ -207,7 +231,7 @@ class OutboundMessage(Wire):
     error: ErrorInfo | None = None
     usage: UsageStats | None = None
     in_reply_to: tuple[str, ...] = ()
-    expires_at: datetime | None = None
+    expires_at: Time | None = None
 
     @property
     def channel(self) -> str:
@@ -254,7 +278,10 @@ def read_inbound(body: bytes, key: str, *, default_id: str, time: datetime) -> I
 
 
 def _named(data: dict[str, Any], key: str) -> dict[str, Any]:
-    fields = upgrade(data, frozenset(InboundMessage.model_fields) | {"from"})
+    try:
+        fields = upgrade(data, frozenset(InboundMessage.model_fields) | {"from"})
+    except AddressError as error:
+        raise _bad("address", error.message) from error
     if "conversation" not in fields and "from" in fields:
         # Without a conversation of its own the message belongs to the one it came in for,
         # unless that key is hashed: then the sender is the only name there is.
@@ -272,8 +299,8 @@ def _is_hashed(key: str) -> bool:
 def _address_of(key: str) -> Address:
     try:
         return subjects.address(key)
-    except ValueError as error:
-        raise _bad("address", str(error)) from error
+    except AddressError as error:
+        raise _bad("address", error.message) from error
 
 
 def _validated(fields: dict[str, Any], default_id: str, time: datetime) -> InboundMessage:

@@ -178,6 +178,8 @@ class RpcClient:
             reply = await self._connection.request(
                 subject, body, timeout=timeout_s, headers=headers_from_context() or None
             )
+        except nats.errors.MaxPayloadError as error:
+            raise BadRequest(f"{subject}: the request is too large for NATS") from error
         except (nats.errors.Error, TimeoutError, OSError) as error:
             raise Unavailable(f"{subject}: {type(error).__name__}", subject=subject) from error
         return decode_reply(reply.data, result)
@@ -191,7 +193,7 @@ def decode_reply(data: bytes, result: type[T]) -> T:
             return result.model_validate(reply["result"])
         failure = reply["error"]
         code, message, details = failure["code"], failure["message"], failure.get("details", {})
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+    except (orjson.JSONDecodeError, ValidationError, KeyError, TypeError) as error:
         raise RemotePermanentError("the reply is not one of ours") from error
     if known := _BY_CODE.get(code):
         raise known(message, **details)

@@ -8,23 +8,30 @@ Unknown keys are errors that name the line.
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
 )
 
 from posthouse.errors import ConfigError
 
-CONFIG_VARIABLE = "POSTHOUSE_CONFIG"
+PREFIX = "POSTHOUSE_"
+NESTED = "__"
+CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 CONFIG_FILE = "posthouse.yaml"
 DEFAULTS_FILE = Path(__file__).with_name("defaults.yaml")
 
 QueueMode = Literal["queue", "collect", "steer", "interrupt"]
+LogLevel = Annotated[
+    Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+    BeforeValidator(lambda level: level.upper() if isinstance(level, str) else level),
+]
 # Channels whose users wait for each answer get a turn a message; chats get merged ones.
 ONE_BY_ONE = frozenset({"cli", "web"})
 
@@ -99,7 +106,7 @@ class Settings(BaseSettings):
     """All of ``posthouse.yaml``; every service reads the same file and takes its part."""
 
     model_config = SettingsConfigDict(
-        env_prefix="POSTHOUSE_", env_nested_delimiter="__", frozen=True, extra="forbid"
+        env_prefix=PREFIX, env_nested_delimiter=NESTED, frozen=True, extra="forbid"
     )
 
     nats_url: str = "nats://127.0.0.1:4222"
@@ -109,7 +116,7 @@ class Settings(BaseSettings):
     http_port: int = Field(8080, ge=0, le=65535)
     health_port: int = Field(0, ge=0, le=65535)
     admin_token: str = ""
-    log_level: str = "INFO"
+    log_level: LogLevel = "INFO"
     agents_dir: str = "agents"
     tools_path: tuple[str, ...] = ()
     workspace_dir: str = ""
@@ -152,11 +159,14 @@ def load(file: Path | None = None) -> Settings:
         data |= _read(file)
     try:
         return Settings(**data)
+    except SettingsError as error:
+        raise ConfigError(
+            f"environment: {error}; lists and sections are written as JSON"
+        ) from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = [str(part) for part in first["loc"]]
-        where = _place(file, path) or f"environment: POSTHOUSE_{'__'.join(path).upper()}"
-        raise ConfigError(f"{where}: {'.'.join(path)}: {first['msg']}") from error
+        raise ConfigError(f"{_source(file, path)}: {'.'.join(path)}: {first['msg']}") from error
 
 
 def _file_from_environment() -> Path | None:
@@ -171,19 +181,31 @@ def _read(file: Path) -> dict[str, Any]:
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror or error}") from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"{file}:{line}: not valid YAML: {error.problem}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: not valid YAML: {error}") from error
     if data is None:
         return {}
     if not isinstance(data, dict):
         raise ConfigError(f"{file}: the file must hold keys and values")
-    return {str(key): value for key, value in data.items()}
+    # A section whose lines are all commented out reads as null: nothing said.
+    empty = {key for key, value in data.items() if value is None and key in Settings.model_fields}
+    return {str(key): value for key, value in data.items() if key not in empty}
 
 
-def _place(file: Path | None, path: list[str]) -> str | None:
+def _source(file: Path | None, path: list[str]) -> str:
+    """Where the value of a key path came from: the variable that wins, else ``file:line``."""
+    variables = [PREFIX + NESTED.join(path[:end]).upper() for end in range(len(path), 0, -1)]
+    set_ = {name.upper() for name in os.environ}
+    variable = next((name for name in variables if name in set_), None)
+    place = None if variable or file is None else _place(file, path)
+    return place or f"environment: {variable or variables[0]}"
+
+
+def _place(file: Path, path: list[str]) -> str | None:
     """``file:line`` of a key path, or of its deepest part that the file has."""
-    if file is None:
-        return None
     node, line = yaml.compose(file.read_text(encoding="utf-8")), None
     for part in path:
         if isinstance(node, yaml.MappingNode):

@@ -87,11 +87,13 @@ def key(address: Address) -> str:
 def address(key_: str) -> Address:
     """The address behind a key. Raises AddressError if a token is hashed or malformed."""
     scheme, *tokens = key_.split(".")
-    if scheme == "agent":
-        return Address.agent(*(untoken(part) for part in tokens))
-    if len(tokens) != 2:
+    parts = [untoken(part) for part in tokens]
+    if scheme != "agent" and len(parts) != 2:
         raise AddressError(f"{key_[:80]!r} is no conversation; write scheme.domain.id")
-    return Address(scheme, untoken(tokens[0]), untoken(tokens[1]))
+    found = Address.agent(*parts) if scheme == "agent" else Address(scheme, *parts)
+    if key(found) != key_:
+        raise AddressError(f"{key_[:80]!r} is spelled in another way than ours")
+    return found
 
 
 def conversation_key(subject: str) -> str:

@@ -14,3 +14,11 @@ async def cluster(bus: Nats, database: str, tmp_path: Path) -> AsyncIterator[Clu
     """Memory service on real servers; start workers with ``cluster.start("agent_worker")``."""
     async with run_cluster(bus, database, tmp_path) as running:
         yield running
+
+
+@pytest.fixture
+async def hasty_cluster(bus: Nats, database: str, tmp_path: Path) -> AsyncIterator[Cluster]:
+    """As ``cluster``, with leases of 2 s, for tests that lose many of them."""
+    environment = {"POSTHOUSE_MEMORY__LEASE_TTL_S": "2"}
+    async with run_cluster(bus, database, tmp_path, **environment) as running:
+        yield running

@@ -53,7 +53,7 @@ async def test_every_message_is_answered_once_and_in_order(cluster: Cluster) -> 
         assert [answer["in_reply_to"] for answer in answers] == [[id_] for id_ in ids]
         assert [answer["seq"] for answer in answers] == list(range(1, len(ids) + 1))
     rows = await cluster.rows("select state, count(*) from mailbox group by state")
-    assert dict(rows) == {"done": 200}
+    assert {row["state"]: row["count"] for row in rows} == {"done": 200}
 
 
 async def test_a_zombie_commits_nothing(cluster: Cluster) -> None:
@@ -166,4 +166,4 @@ async def _in_a_row(cluster: Cluster, count: int) -> None:
         assert json.loads(message.data)["in_reply_to"] == [f"m{number}"]
     await asyncio.sleep(0)
     rows = await cluster.rows("select state, count(*) from mailbox group by state")
-    assert dict(rows) == {"done": count}
+    assert {row["state"]: row["count"] for row in rows} == {"done": count}

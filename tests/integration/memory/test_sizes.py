@@ -1,5 +1,6 @@
 """Every reply fits into one NATS message (1 MB), whatever is stored."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -44,16 +45,16 @@ async def test_what_is_too_large_is_refused(memory: Api, rows: Rows, where: str)
     ending = commit(lease.epoch, 1, history=[said(text)])
     if where == "outbound":
         ending = commit(lease.epoch, 1).model_copy(update={"outbound": [outbound(text)]})
-    late = {
+    late: dict[str, Callable[[], Awaitable[Any]]] = {
         "record": lambda: memory.record(lease.epoch, 1, step(1, text)),
         "emit": lambda: memory.emit(lease.epoch, 1, "a", outbound(text)),
         "notify": lambda: memory.notify(text),
         "outbound": lambda: memory.commit(ending),
         "history": lambda: memory.commit(ending),
         "finish": lambda: memory.call_finish("c", 1, text),
-    }[where]
+    }
     with pytest.raises(BadRequest, match="192 kB"):
-        await late()
+        await late[where]()
     assert await rows.snapshot() == before
 
 
@@ -71,8 +72,16 @@ async def test_the_largest_resume_fits(memory: Api, taker: Api, rows: Rows) -> N
     rest = await memory.read(2, after=begun.steps[-1].n)
     assert [s.n for s in begun.steps + rest.steps] == [1, 2, 3, 4, 5, 6]
     assert not rest.more
-    # The pair of a call and its result is never separated by a cut in the middle (G7).
-    assert [len(m["content"]) for m in begun.history] == [100]
+    assert [len(m["content"]) for m in begun.history] == [LARGEST, 100]
+
+
+async def test_history_that_does_not_fit_is_cut_at_its_old_end(memory: Api) -> None:
+    lease = await memory.lease(letter(1))
+    entries = [said(mark * 80 * KB) for mark in "abc"]
+    await memory.commit(commit(lease.epoch, 1, history=entries))
+    lease = await memory.lease(letter(2))
+    begun = await memory.begin(lease.epoch, manifest(2))
+    assert [m["content"][0] for m in begun.history] == ["b", "c"]
 
 
 async def test_only_as_many_messages_as_fit_are_merged(memory: Api) -> None:

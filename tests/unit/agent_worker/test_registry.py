@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -115,6 +115,9 @@ values = st.one_of(
 )
 
 
+@example({"type": "object", "properties": {"a": {"type": "integer"}}}, {"a": True})
+@example({"type": "object", "properties": {"a": {"type": "integer"}}}, {"a": 1.0})
+@example({"type": "object", "properties": {"a": {"type": "string", "minLength": 2}}}, {"a": "b"})
 @given(schemas, st.dictionaries(st.sampled_from("abcd"), values))
 def test_the_quick_check_agrees_with_json_schema(
     schema: dict[str, Any], arguments: dict[str, Any]

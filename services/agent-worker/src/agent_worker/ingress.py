@@ -4,7 +4,7 @@ from agent_worker.ports import StreamMessage
 from posthouse import commands, streams, subjects
 from posthouse.address import Address
 from posthouse.errors import BadMessage, PosthouseError
-from posthouse.messages import InboundMessage, read_inbound
+from posthouse.messages import ORIGIN_KEYS, InboundMessage, read_inbound
 from posthouse.turns import Letter, Position
 
 CLI_SENDER = Address.system("cli")
@@ -36,7 +36,7 @@ def read(message: StreamMessage, embedded: bool) -> Letter:
         position=message.position,
         source_id=body.id,
         address=str(body.conversation),
-        body=body.model_copy(update=AGENT_FIELDS),
+        body=_without_agent_fields(body),
     )
 
 
@@ -56,11 +56,18 @@ def command_of(letter: Letter) -> commands.Command | None:
     return None if letter.body is None else commands.parse(letter.body.content)
 
 
+def _without_agent_fields(body: InboundMessage) -> InboundMessage:
+    metadata = {name: value for name, value in body.metadata.items() if name not in ORIGIN_KEYS}
+    return body.model_copy(update=AGENT_FIELDS | {"metadata": metadata})
+
+
 def _check_sender(body: InboundMessage, embedded: bool) -> None:
     sender, conversation = body.from_, body.conversation
     if conversation.is_agent:
         raise BadMessage("agents are asked on agent.<path>", reason="agent_subject")
     if sender == CLI_SENDER and embedded:
         return
+    if sender.is_system:
+        raise BadMessage(f"{sender} does not send here", reason="sender")
     if (sender.scheme, sender.domain) != (conversation.scheme, conversation.domain):
         raise BadMessage("the sender is of another channel than the subject", reason="sender")

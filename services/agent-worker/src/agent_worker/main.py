@@ -4,10 +4,11 @@ import asyncio
 import os
 import socket
 from contextlib import AsyncExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import structlog
+from faststream.nats import NatsBroker
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
@@ -20,12 +21,12 @@ from agent_worker.commands import Commands
 from agent_worker.llm.routing import build_client
 from agent_worker.registry import load_tools
 from agent_worker.requests import AgentRequests
+from agent_worker.turns.briefing import Agent, TurnTools
 from agent_worker.turns.feeds import Feeds
 from agent_worker.turns.heartbeat import Conversations, Heartbeat
 from agent_worker.turns.holder import Faults, Services
 from agent_worker.turns.notices import Notices
 from agent_worker.turns.outbox import Outbox
-from agent_worker.turns.turn import Agent, TurnTools
 from agent_worker.turns.worker import Worker
 from posthouse import bootstrap, bus, health, service, subjects
 from posthouse.errors import PosthouseError, Unavailable
@@ -121,17 +122,16 @@ def build(settings: Settings, link: Link, agent: Agent, stop: asyncio.Event) -> 
     api = RpcTurnApi(rpc, RpcClient(link.beats))
     outbox = Outbox(publisher)
     feeds = Feeds()
-    notices = Notices(api, publisher, outbox, name)
+    notices = Notices(api, link.inbox, publisher, outbox, name)
     conversations = Conversations(numbers.OWNED_PER_SLOT * settings.slots)
     services = Services(
         name=name,
         settings=settings,
         api=api,
         inbox=link.inbox,
-        publisher=publisher,
         outbox=outbox,
         notices=notices,
-        turn_tools=TurnTools(name, api, JetStreamEvents(link.js), feeds, agent),
+        turn_tools=TurnTools(name, api, notices, JetStreamEvents(link.js), feeds, agent),
         faults=Faults(),
         slots=asyncio.Semaphore(settings.slots),
         stopping=stop,
@@ -168,8 +168,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         broker = bus.build_broker(settings.nats_url, "worker-agents")
         handlers.attach(broker, parts.requests)
         await service.patiently(lambda: bus.start(broker), stop)
-        stack.push_async_callback(bus.stop, broker)
-        await _work(link, parts, stop, ready)
+        try:
+            await _work(link, parts, stop, ready)
+        finally:
+            await _hand_over(parts, broker)
 
 
 def _checks(link: Link, ready: asyncio.Event) -> health.Health:
@@ -188,7 +190,7 @@ async def _work(link: Link, parts: Parts, stop: asyncio.Event, ready: asyncio.Ev
         parts.heartbeat.hint()
 
     await link.main.subscribe(subjects.CONTROL_ALL, cb=on_hint)
-    beating = asyncio.create_task(parts.heartbeat.run(), name="heartbeat")
+    beating = parts.heartbeat.start()
     pulling = [
         asyncio.create_task(parts.worker.pull_turns(), name="turns"),
         asyncio.create_task(parts.worker.pull_commands(), name="commands"),
@@ -200,18 +202,23 @@ async def _work(link: Link, parts: Parts, stop: asyncio.Event, ready: asyncio.Ev
     ended, _ = await asyncio.wait({beating, *pulling, stopped}, return_when=asyncio.FIRST_COMPLETED)
     ready.clear()
     stop.set()
-    parts.heartbeat.stopping = True
-    await _cancel(*pulling)
-    await parts.worker.settled(numbers.OPEN_PATIENCE_S)
-    await parts.conversations.hand_over(numbers.HANDOVER_S)
-    await parts.feeds.settled(numbers.EVENT_TIMEOUT_S)
-    await _cancel(beating)
-    await parts.heartbeat.beat()
+    await _cancel(*pulling, stopped)
     for task in ended - {stopped}:
         task.result()
 
 
-async def _cancel(*tasks: asyncio.Task[None]) -> None:
+async def _hand_over(parts: Parts, broker: NatsBroker) -> None:
+    """Renew until everything is handed back; report what was published last."""
+    parts.heartbeat.stopping = True
+    await parts.worker.settled(numbers.OPEN_PATIENCE_S)
+    await asyncio.gather(
+        parts.conversations.hand_over(numbers.HANDOVER_S), bus.stop(broker, numbers.HANDOVER_S)
+    )
+    await parts.feeds.settled(numbers.EVENT_TIMEOUT_S)
+    await parts.heartbeat.stop()
+
+
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -16,7 +16,7 @@ from agent_worker.engine import RunConfig, run
 from agent_worker.engine.journal import Recorded
 from agent_worker.ingress import AGENT_FIELDS
 from agent_worker.ports import CallApi
-from agent_worker.turns.turn import Agent
+from agent_worker.turns.briefing import Agent
 from posthouse import subjects, turns
 from posthouse.address import Address
 from posthouse.errors import Busy, PosthouseError

@@ -40,7 +40,7 @@ class DeliveryLimits:
     max_crashes: int = 5
     """Attempts for a message on which the channel raises an error it should not raise."""
     fetch_s: float = 1.0
-    in_progress_s: float = 10.0
-    """A third of the durable's ack_wait."""
+    in_progress_s: float = 4.0
+    """How often the bus hears that a message is in work; well below the durable's ack_wait."""
     grace_s: float = 20.0
     """Time that sends under way have to end when the process stops."""

@@ -177,3 +177,11 @@ async def test_a_long_result_is_cut_in_the_middle() -> None:
     assert found.startswith("a" * 600)
     assert found.endswith("c" * 250)
     assert "of 10000 characters left out" in found
+
+
+async def test_a_result_without_words_says_so() -> None:
+    silent = Recorder().tool("silent", result=ToolResult(""))
+
+    found = await outcomes(ScriptedModel(calls(("silent", {})), says("ok")), silent)
+
+    assert found == ["(no output)"]

@@ -352,6 +352,21 @@ async def test_a_connection_closed_while_it_was_pooled_is_survived() -> None:
     assert served >= 3
 
 
+async def test_a_proxy_of_the_environment_is_used(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server plays the proxy: the host that is asked for does not exist."""
+    server.will(HELLO)
+    monkeypatch.setenv("http_proxy", server.base_url.removesuffix("/v1"))
+    client = OpenAIClient("acme", "http://models.invalid/v1", backoff_s=0.001, timeout=SHORT)
+
+    response = await client.chat(request())
+
+    await client.aclose()
+    assert response.message["content"] == "hello"
+    assert server.headers[0]["host"] == "models.invalid"
+
+
 async def test_cancelling_a_call_ends_it(server: ModelServer, client: OpenAIClient) -> None:
     reached = asyncio.Event()
 

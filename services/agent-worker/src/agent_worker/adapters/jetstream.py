@@ -161,28 +161,27 @@ class JetStreamEvents:
         self._js = js
 
     async def append(self, subject: str, body: bytes, expected: int) -> int:
-        """Append behind ``expected``."""
-        try:
-            ack = await self._js.publish(
-                subject,
-                body,
-                headers={EXPECTED_LAST: str(expected)},
-                timeout=settings.EVENT_TIMEOUT_S,
-            )
-        except js_errors.APIError as error:
-            if error.err_code == WRONG_LAST_SEQUENCE:
-                raise Conflict from error
-            raise Unavailable(f"EVENTS: {type(error).__name__}") from error
-        except OUTAGE as error:
-            raise Unavailable(f"EVENTS: {type(error).__name__}") from error
+        """Append behind ``expected``; a missing stream is created for the next try."""
+        headers = {EXPECTED_LAST: str(expected)}
+        async with _server():
+            try:
+                ack = await self._js.publish(
+                    subject, body, headers=headers, timeout=settings.EVENT_TIMEOUT_S
+                )
+            except js_errors.NoStreamResponseError:
+                await bootstrap.create_events(self._js)
+                raise
+            except js_errors.APIError as error:
+                if error.err_code == WRONG_LAST_SEQUENCE:
+                    raise Conflict from error
+                raise
         return ack.seq
 
     async def last(self, subject: str) -> tuple[int, bytes] | None:
         """The newest event of a subject."""
-        try:
-            found = await self._js.get_last_msg(streams.EVENTS, subject)
-        except js_errors.NotFoundError:
-            return None
-        except OUTAGE as error:
-            raise Unavailable(f"EVENTS: {type(error).__name__}") from error
+        async with _server():
+            try:
+                found = await self._js.get_last_msg(streams.EVENTS, subject)
+            except js_errors.NotFoundError:
+                return None
         return found.seq or 0, found.data or b""

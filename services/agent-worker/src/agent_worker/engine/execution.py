@@ -29,6 +29,7 @@ log = structlog.get_logger(__name__)
 
 MAX_CONCURRENT_READS = 8
 ERROR_PREFIX = "Error: "
+NO_OUTPUT = "(no output)"
 CUT_OFF = "your answer was cut off, so this call was not run. Send it again, shorter."
 
 
@@ -157,7 +158,12 @@ class Executor:
     async def _perform(self, batch: Batch, call: _Call) -> None:
         self._border()
         label = label_of(call.name, call.input)
-        event = {"tool": call.name, "iteration": batch.iteration, "index": call.index}
+        event = {
+            "tool": call.name,
+            "label": label,
+            "iteration": batch.iteration,
+            "index": call.index,
+        }
         slot = await self._reporter.tool_started(label, event)
         started = time.monotonic()
         given = await self._result(batch, call)
@@ -188,7 +194,8 @@ class Executor:
         return await _execute(call.tool, build_tool_context(self._config, key), call.input)
 
     def _presentable(self, given: ToolResult) -> str:
-        content = cap(clean(given.content), self._config.result_limit)
+        # Some providers refuse a result without words.
+        content = cap(clean(given.content), self._config.result_limit) or NO_OUTPUT
         if given.ok or content.startswith(ERROR_PREFIX):
             return content
         return ERROR_PREFIX + content

@@ -11,7 +11,7 @@ from agent_worker.turns.holder import Holder
 from agent_worker.turns.outbox import Outbox
 from posthouse import turns
 from posthouse.errors import PosthouseError
-from posthouse.turns import HeartbeatResult, HeldCall, HeldLease, Lease
+from posthouse.turns import HeartbeatResult, HeldCall, HeldLease, Lease, Outgoing
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +83,7 @@ class Conversations:
 
 
 class Heartbeat:
-    """Beats until it is cancelled; ``hint`` makes the next beat come at once."""
+    """Beats from ``start`` to ``stop``; ``hint`` makes the next beat come at once."""
 
     def __init__(
         self,
@@ -104,14 +104,26 @@ class Heartbeat:
         self._cancel_call = cancel_call
         self._hinted = asyncio.Event()
         self._good_beats = 0
+        self._relaying: set[asyncio.Task[None]] = set()
         self.stopping = False
 
     def hint(self) -> None:
         """A command waits: look now."""
         self._hinted.set()
 
-    async def run(self) -> None:
-        """Beat for ever."""
+    def start(self) -> asyncio.Task[None]:
+        """Beat in a task of its own until ``stop``."""
+        self._task = asyncio.create_task(self._run(), name="heartbeat")
+        return self._task
+
+    async def stop(self) -> None:
+        """Stop beating; the last beat reports what was published."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        await self.beat()
+
+    async def _run(self) -> None:
         while True:
             await self.beat()
             try:
@@ -141,7 +153,14 @@ class Heartbeat:
         self._good_beats += 1
         self._outbox.reported(reports)
         self._apply(request, result)
-        await self._outbox.publish(result.relay)
+        self._relay(result.relay)
+
+    def _relay(self, outgoing: list[Outgoing]) -> None:
+        # Beside the beats: a slow stream must not hold up the next renewal.
+        if outgoing:
+            task = asyncio.create_task(self._outbox.publish(outgoing), name="relay")
+            self._relaying.add(task)
+            task.add_done_callback(self._relaying.discard)
 
     def _may_adopt(self) -> int:
         if self.stopping or self._good_beats < 2:

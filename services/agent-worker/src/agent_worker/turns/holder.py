@@ -7,11 +7,12 @@ from typing import NamedTuple
 import structlog
 
 from agent_worker import ingress, settings
-from agent_worker.ports import Inbox, Publisher, StreamMessage, TurnApi
+from agent_worker.ports import Inbox, StreamMessage, TurnApi
+from agent_worker.turns.briefing import TurnTools
 from agent_worker.turns.journal import HandOver
 from agent_worker.turns.notices import Notices
 from agent_worker.turns.outbox import Outbox
-from agent_worker.turns.turn import Gone, Turn, TurnTools
+from agent_worker.turns.turn import Gone, Turn
 from posthouse import subjects, turns
 from posthouse.address import Address
 from posthouse.errors import Fenced, PosthouseError, TransientError
@@ -30,7 +31,6 @@ class Services(NamedTuple):
     settings: Settings
     api: TurnApi
     inbox: Inbox
-    publisher: Publisher
     outbox: Outbox
     notices: Notices
     turn_tools: TurnTools
@@ -115,21 +115,14 @@ class Holder:
                 raise HandOver
             self._turn = Turn(self._s.turn_tools, self.lease, self._s.stopping)
             try:
-                played = await self._turn.play(
-                    positions,
-                    lambda: self._checked,
-                    self._commits,
-                    give_up=self._s.faults.too_many(self._head()),
-                )
+                give_up = self._s.faults.too_many(self._head())
+                committed = await self._turn.play(positions, self._checked, self._commits, give_up)
             finally:
                 self._turn = None
-        committed = played.committed
         # Before anything is awaited: a renewal of a freed lease would be told "lost".
         self.freed = committed.freed
         self.committing = False
         self._waiting = committed.waiting
-        for message in played.dead_letters():
-            await self._s.publisher.dead_letter(message, "vanished", played.begun.attempts)
         await self._s.outbox.publish(committed.unpublished)
 
     def _head(self) -> tuple[str, Position]:

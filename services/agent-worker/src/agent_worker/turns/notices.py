@@ -6,14 +6,22 @@ from typing import TypeVar
 import structlog
 
 from agent_worker import ingress
-from agent_worker.ports import Publisher, StreamMessage, TurnApi
+from agent_worker.ports import Inbox, Publisher, StreamMessage, TurnApi
 from agent_worker.turns.outbox import Outbox
 from posthouse import subjects, turns
 from posthouse.address import Address
 from posthouse.errors import BadMessage, BadRequest
 from posthouse.messages import MAIN_AGENT, OutboundMessage
 from posthouse.texts import language_of, text
-from posthouse.turns import AdmitResult, Lease, Letter, MessageState, OpenResult
+from posthouse.turns import (
+    AdmitResult,
+    Admitted,
+    Lease,
+    Letter,
+    MessageState,
+    OpenResult,
+    Position,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -26,8 +34,11 @@ NOTICES = {"refused": "too_many_waiting", "stopped": "stopped"}
 class Notices:
     """Stores messages and settles those that will never be answered by a turn."""
 
-    def __init__(self, api: TurnApi, publisher: Publisher, outbox: Outbox, worker: str) -> None:
+    def __init__(
+        self, api: TurnApi, inbox: Inbox, publisher: Publisher, outbox: Outbox, worker: str
+    ) -> None:
         self._api = api
+        self._inbox = inbox
         self._publisher = publisher
         self._outbox = outbox
         self._worker = worker
@@ -84,6 +95,18 @@ class Notices:
                 text(NOTICES[state], language),
                 (letter.source_id,),
             )
+
+    async def bury(self, key: str, message: Admitted, attempts: int) -> None:
+        """Dead-letter a message whose turn is given up, as it came in if that is still there."""
+        subject = f"{subjects.INBOUND_PREFIX}.{key}"
+        before = Position(generation=message.generation, seq=message.seq - 1)
+        found = await self._inbox.next_message(subject, before)
+        if found is None or found.position != message.position:
+            body = message.body.to_wire()
+            found = StreamMessage(subject, message.position, body, message.body.time)
+        await self._publisher.dead_letter(
+            found, "gave_up: its turn could not be finished", attempts
+        )
 
     async def notify(
         self, conversation: Address, idempotency_key: str, content: str, answers: tuple[str, ...]

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 
 import structlog
 from nats.aio.msg import Msg
-from nats.errors import TimeoutError as NatsTimeout
 from nats.js import JetStreamContext
 from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
@@ -78,7 +77,7 @@ class NatsOutbox:
                 )
             try:
                 messages = await self._subscription.fetch(count, timeout=timeout_s)
-            except NatsTimeout:
+            except TimeoutError:
                 return []
         return [NatsParcel(message) for message in messages]
 

@@ -1,0 +1,81 @@
+"""Every failure ends in a visible answer and a record (G5), and harms nobody else."""
+
+import asyncio
+import json
+
+from posthouse import streams
+from tests.support.cluster import Cluster
+from tests.support.processes import ServiceProcess
+
+
+async def _keep_alive(process: ServiceProcess) -> None:
+    """What the supervisor does: start the worker again whenever it dies."""
+    while True:
+        await process.ended(timeout_s=None)
+        await process.start()
+
+
+async def test_a_message_that_kills_its_workers_is_given_up(hasty_cluster: Cluster) -> None:
+    cluster = hasty_cluster
+    worker = await cluster.start("agent_worker")
+    keeper = asyncio.create_task(_keep_alive(worker))
+    try:
+        await cluster.say("im.cli.local", "!tool die {}", id="m1")
+        await cluster.say("im.cli.local", "2+3", id="m2")
+        answers = await cluster.answered("im.cli.local", 2, timeout_s=90)
+    finally:
+        keeper.cancel()
+    assert [answer["in_reply_to"] for answer in answers] == [["m1"], ["m2"]]
+    assert answers[0]["error"]["code"] == "turn_failed"
+    assert answers[0]["content"]
+    assert "5" in answers[1]["content"]
+    ((headers, body),) = await cluster.messages(streams.DLQ, "dlq.inbound.im.cli.local")
+    assert headers["Posthouse-Reason"].startswith("gave_up")
+    assert int(headers["Posthouse-Attempts"]) > 2
+    assert body == {"content": "!tool die {}", "id": "m1"}
+    (row,) = await cluster.rows("select attempts, vanished from mailbox where source_id = 'm1'")
+    assert row["vanished"] == 3
+
+
+async def test_a_flood_is_refused_visibly_and_others_do_not_notice(cluster: Cluster) -> None:
+    """R1: beyond 50 unanswered messages each further one gets one notice."""
+    await cluster.start("agent_worker")
+    await cluster.say("im.cli.flood", '!tool count {"name": "slow", "seconds": 6}', id="f0")
+    for number in range(1, 60):
+        await cluster.say("im.cli.flood", "2+3", id=f"f{number}")
+    await cluster.say("im.cli.calm", "2+3", id="calm")
+    await cluster.answered("im.cli.calm", timeout_s=5)
+    answers = await cluster.answered("im.cli.flood", 60, timeout_s=60)
+    by_kind: dict[str, list[str]] = {"final": [], "notice": []}
+    for answer in answers:
+        by_kind[answer["kind"]] += answer["in_reply_to"]
+    assert sorted(by_kind["final"] + by_kind["notice"]) == sorted(f"f{n}" for n in range(60))
+    assert len(by_kind["notice"]) == 10
+
+
+async def test_commands_never_wait_and_are_answered_anywhere(cluster: Cluster) -> None:
+    """R3: on the command subject and as an ordinary message; a busy worker answers at once."""
+    await cluster.start("agent_worker", POSTHOUSE_SLOTS="1")
+    await cluster.say("im.cli.busy", '!tool count {"name": "slow", "seconds": 30}')
+    await cluster.say("im.cli.local", "/help", id="h1")
+    (answer,) = await cluster.answered("im.cli.local", timeout_s=8)
+    assert answer["kind"] == "notice"
+    assert answer["in_reply_to"] == ["h1"]
+    body = json.dumps({"content": "/status", "id": "s1"}).encode()
+    await cluster.js.publish("command.im.cli.busy", body)
+    (status,) = await cluster.answered("im.cli.busy", timeout_s=8)
+    assert status["in_reply_to"] == ["s1"]
+    await cluster.js.publish("command.im.cli.busy", json.dumps({"content": "/stop"}).encode())
+    finals = await cluster.answered("im.cli.busy", 3, timeout_s=8)
+    assert {answer["kind"] for answer in finals} == {"notice", "final"}
+
+
+async def test_new_starts_a_new_history(cluster: Cluster) -> None:
+    await cluster.start("agent_worker")
+    await cluster.say("im.cli.local", "17*23+4")
+    await cluster.answered("im.cli.local")
+    await cluster.js.publish("command.im.cli.local", json.dumps({"content": "/new"}).encode())
+    await cluster.answered("im.cli.local", 2)
+    await cluster.say("im.cli.local", "what was my last message?")
+    answers = await cluster.answered("im.cli.local", 3)
+    assert "17*23+4" not in answers[2]["content"]

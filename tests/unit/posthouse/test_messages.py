@@ -1,0 +1,334 @@
+"""The message protocol: defaults, properties, and what becomes of bodies from outside."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from posthouse.address import Address
+from posthouse.errors import BadMessage
+from posthouse.messages import (
+    ErrorInfo,
+    InboundMessage,
+    Media,
+    OutboundMessage,
+    UsageStats,
+    read_inbound,
+)
+from tests.unit.posthouse.strategies import as_json, json_values, texts
+
+KEY = "im.cli.local"
+CLI = Address.im("cli", "local")
+MAIN = Address.agent("main")
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+FIELDS = sorted({"from", *InboundMessage.model_fields, "channel", "chat_id", "sender_id", "ChatID"})
+
+
+def read(body: bytes, key: str = KEY) -> InboundMessage:
+    """Read a body as the worker does."""
+    return read_inbound(body, key, default_id="INBOUND:1:7", time=NOON)
+
+
+def read_fields(key: str = KEY, **fields: Any) -> InboundMessage:
+    """Read a body of these fields."""
+    return read(orjson.dumps({"content": "hi", **fields}), key)
+
+
+def test_content_is_enough() -> None:
+    message = read(b'{"content": "hi"}')
+    assert message == InboundMessage(
+        id="INBOUND:1:7",
+        from_=CLI,
+        to=MAIN,
+        conversation=CLI,
+        chat_type="p2p",
+        content="hi",
+        time=NOON,
+    )
+    assert message.request_id == message.sender_name == message.role_name == ""
+    assert message.media == message.allowed_tools == message.call_chain == ()
+    assert (message.reply_to, message.budget, message.deadline_ms) == (None, None, None)
+    assert not message.is_cron
+
+
+def test_a_message_reads_back_from_its_wire_form() -> None:
+    message = InboundMessage(
+        id="feishu::1",
+        from_=Address.im("feishu", "ou_y"),
+        conversation=Address.im("feishu", "oc_x"),
+        chat_type="group",
+        sender_name="小王",
+        media=(Media(object="k", mime="image/png", size=3),),
+        metadata={"a": "b"},
+        time=NOON,
+        reply_to="feishu::0",
+    )
+    wire = orjson.loads(message.to_wire())
+    assert (wire["from"], wire["conversation"]) == ("im://feishu/ou_y", "im://feishu/oc_x")
+    assert wire["time"] == "2026-03-01T12:00:00Z"
+    assert "from_" not in wire
+    assert "budget" not in wire
+    assert read(message.to_wire(), "im.feishu.oc_x") == message
+
+
+def test_unknown_fields_are_ignored() -> None:
+    assert read_fields(tomorrow={"a": [1]}) == read_fields()
+    raw = {"id": "1", "from": "agent://main", "to": "im://a/b", "conversation": "im://a/b"}
+    assert OutboundMessage.model_validate({**raw, "more": 1}) == OutboundMessage(**raw)
+
+
+def test_messages_do_not_change() -> None:
+    outbound = OutboundMessage(id="1", from_=MAIN, to=CLI, conversation=CLI)
+    for message, field in (
+        (read_fields(), "content"),
+        (outbound, "content"),
+        (Media(url="u"), "url"),
+    ):
+        with pytest.raises(ValidationError):
+            setattr(message, field, "other")
+
+
+def test_sender_and_conversation_stand_in_for_each_other() -> None:
+    chat, person = Address.im("feishu", "oc_x"), Address.im("feishu", "ou_y")
+    assert InboundMessage(from_=person).conversation == person
+    assert InboundMessage(conversation=chat).from_ == chat
+    both = InboundMessage(from_=person, conversation=chat)
+    assert (both.from_, both.conversation) == (person, chat)
+    with pytest.raises(ValidationError):
+        InboundMessage(content="from nobody")
+
+
+@pytest.mark.parametrize("key", ["im.feishu.oc_x", "im.feishu=2Bbot2.oc_x"])
+def test_the_subject_names_the_conversation_in_a_group(key: str) -> None:
+    message = read_fields(key, **{"from": "im://feishu/ou_y", "chat_type": "group"})
+    assert message.from_ == Address.im("feishu", "ou_y")
+    assert message.conversation.id == "oc_x"
+
+
+def test_a_hashed_subject_takes_the_name_from_the_body() -> None:
+    name = "im://cli/" + "x" * 121
+    key = "im.cli.=h79072a47bfaa54e6057a9ee21e0dea64"
+    assert str(read_fields(key, conversation=name).conversation) == name
+    assert str(read_fields(key, **{"from": name}).conversation) == name
+    with pytest.raises(BadMessage):
+        read_fields(key)
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2026-03-01T12:00:00Z",
+        "2026-03-01T20:00:00+08:00",
+        "2026-03-01T12:00:00",
+        1772366400,
+        1772366400000,
+    ],
+)
+def test_times_are_utc(time: object) -> None:
+    message = read_fields(time=time)
+    assert message.time == NOON
+    assert orjson.loads(message.to_wire())["time"] == "2026-03-01T12:00:00Z"
+
+
+def test_times_of_answers_are_utc() -> None:
+    beijing = NOON.astimezone(timezone(timedelta(hours=8)))
+    answer = OutboundMessage(id="1", from_=MAIN, to=CLI, conversation=CLI, expires_at=beijing)
+    assert orjson.loads(answer.to_wire())["expires_at"] == "2026-03-01T12:00:00Z"
+
+
+PROPERTIES = (
+    "channel",
+    "sender_id",
+    "chat_id",
+    "is_from_agent",
+    "sender_address",
+    "target_address",
+)
+ORIGINS = ("origin_channel", "origin_chat_id", "origin_sender_id", "origin_im")
+
+
+def test_properties_of_a_message_of_a_person() -> None:
+    message = InboundMessage(
+        from_=Address.im("feishu", "ou_y"), conversation=Address.im("feishu", "oc/x")
+    )
+    assert [getattr(message, name) for name in PROPERTIES] == [
+        *("feishu", "ou_y", "oc/x", False),
+        *(Address.im("feishu", "ou_y"), MAIN),
+    ]
+    assert [getattr(message, name) for name in ORIGINS] == [
+        *("feishu", "oc/x", "ou_y"),
+        Address.im("feishu", "oc/x"),
+    ]
+
+
+def test_properties_of_a_message_of_an_agent() -> None:
+    parent, child = Address.agent("main"), Address.agent("main", "poet")
+    message = InboundMessage(from_=parent, to=child, conversation=parent)
+    assert [getattr(message, name) for name in PROPERTIES] == [
+        *("agent", "main", "main", True),
+        *(parent, child),
+    ]
+    assert [getattr(message, name) for name in ORIGINS] == ["agent", "main", "main", None]
+
+
+def test_a_sub_agent_knows_who_started_it_all() -> None:
+    origin = {
+        "origin_address": "im://feishu/oc_x",
+        "origin_channel": "feishu",
+        "origin_chat_id": "oc_x",
+        "origin_sender": "ou_y",
+    }
+    message = InboundMessage(from_=Address.agent("main", "poet"), metadata=origin)
+    assert [getattr(message, name) for name in ORIGINS] == [
+        *("feishu", "oc_x", "ou_y"),
+        Address.im("feishu", "oc_x"),
+    ]
+
+
+@pytest.mark.parametrize("address", ["", "nowhere", "agent://main", "im://"])
+def test_an_origin_that_is_no_chat_is_none(address: str) -> None:
+    message = InboundMessage(from_=MAIN, metadata={"origin_address": address})
+    assert message.origin_im is None
+
+
+def test_an_empty_origin_falls_back() -> None:
+    message = InboundMessage(
+        from_=CLI, metadata={"origin_channel": "", "origin_chat_id": "", "origin_sender": ""}
+    )
+    assert [getattr(message, name) for name in ORIGINS] == ["cli", "local", "local", CLI]
+
+
+def test_properties_of_an_answer() -> None:
+    chat = Address.im("feishu", "oc/x")
+    answer = OutboundMessage(id="1", from_=MAIN, to=chat, conversation=chat)
+    assert (answer.channel, answer.chat_id) == ("feishu", "oc/x")
+    to_agent = OutboundMessage(id="1", from_=MAIN, to=MAIN, conversation=Address.agent("a", "b"))
+    assert (to_agent.channel, to_agent.chat_id) == ("", "a/b")
+
+
+def test_defaults_of_an_answer() -> None:
+    answer = OutboundMessage(id="1", from_=MAIN, to=CLI, conversation=CLI)
+    assert orjson.loads(answer.to_wire()) == {
+        "id": "1",
+        "from": "agent://main",
+        "to": "im://cli/local",
+        "conversation": "im://cli/local",
+        "kind": "final",
+        "content": "",
+        "media": [],
+        "metadata": {},
+        "tools_used": [],
+        "waiting_user": False,
+        "in_reply_to": [],
+    }
+
+
+def test_null_inside_open_data_is_kept() -> None:
+    error = ErrorInfo(code="x", message="y", details={"a": None, "b": {"c": None}})
+    assert orjson.loads(error.to_wire())["details"] == {"a": None, "b": {"c": None}}
+
+
+def test_usage_adds_up() -> None:
+    one = UsageStats(input_tokens=1, output_tokens=2, tool_calls=3, latency_ms=4)
+    assert one + one == UsageStats(input_tokens=2, output_tokens=4, tool_calls=6, latency_ms=8)
+
+
+@pytest.mark.parametrize("media", [{}, {"url": "u", "object": "o"}, {"url": "u", "size": -1}])
+def test_media_name_one_source(media: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Media.model_validate(media)
+
+
+def test_media_alone_are_a_message() -> None:
+    assert read(b'{"media": [{"url": "http://a/b.png"}]}').media == (Media(url="http://a/b.png"),)
+
+
+BAD_BODIES = {
+    "no body": (b"", "not_json"),
+    "text": (b"hello", "not_json"),
+    "not utf-8": (b'{"content": "\xff"}', "not_json"),
+    "lone surrogate": (b'{"content": "\\ud800"}', "not_json"),
+    "raw nul": (b'{"content": "a\x00"}', "not_json"),
+    "NaN": (b'{"content": "a", "deadline_ms": NaN}', "not_json"),
+    "too deep": (b"[" * 5000, "not_json"),
+    "list": (b'["content"]', "not_an_object"),
+    "string": (b'"content"', "not_an_object"),
+    "nul": (b'{"content": "a\\u0000b"}', "nul"),
+    "nul in a key": (b'{"content": "a", "x\\u0000": 1}', "nul"),
+    "nul behind a backslash": (b'{"content": "\\\\\\u0000"}', "nul"),
+    "content is a number": (b'{"content": 7}', "wrong_type"),
+    "time is no time": (b'{"content": "a", "time": "noon"}', "wrong_type"),
+    "no time in UTC": (b'{"content": "a", "time": "0001-01-01T00:00:00+08:00"}', "wrong_type"),
+    "unknown scheme": (b'{"content": "a", "from": "mail://a/b"}', "wrong_type"),
+    "unknown chat type": (b'{"content": "a", "chat_type": "crowd"}', "wrong_type"),
+    "legacy channel": (b'{"content": "a", "channel": "a/b", "chat_id": "x"}', "address"),
+    "elsewhere": (b'{"content": "a", "conversation": "im://cli/x"}', "other_conversation"),
+    "long id": (b'{"content": "a", "id": "%s"}' % (b"i" * 513), "long_id"),
+    "nothing": (b"{}", "empty"),
+    "blank": (b'{"content": " \\n\\t\xe3\x80\x80"}', "empty"),
+    "too large": (b'{"content": "%s"}' % (b"x" * 256 * 1024), "too_large"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_BODIES)
+def test_bad_bodies(name: str) -> None:
+    body, reason = BAD_BODIES[name]
+    with pytest.raises(BadMessage) as caught:
+        read(body)
+    assert caught.value.details["reason"] == reason
+    assert caught.value.message
+
+
+@pytest.mark.parametrize("key", ["", "im.cli", "mail.a.b", "im.cli.=00", "im.cli.=61", "agent.="])
+def test_bad_subjects(key: str) -> None:
+    with pytest.raises(BadMessage) as caught:
+        read(b'{"content": "hi"}', key)
+    assert caught.value.details["reason"] == "address"
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (rb"\\u0000", r"\u0000"),
+        (rb"\\\\u0000", r"\\u0000"),
+        (rb"\u0001", "\x01"),
+        (rb"u0000", "u0000"),
+    ],
+)
+def test_what_only_looks_like_nul_is_kept(text: bytes, content: str) -> None:
+    assert read(b'{"content": "%s"}' % text).content == content
+
+
+@given(st.text(st.sampled_from('\\u0\x00"a')))
+@example("\\\x00")
+@example("\\\\u0000")
+def test_nul_is_found_wherever_it_is(content: str) -> None:
+    """Postgres stores no NUL, but whatever else a person types goes through."""
+    body = orjson.dumps({"content": f"x{content}"})
+    if "\x00" in content:
+        with pytest.raises(BadMessage):
+            read(body)
+    else:
+        assert read(body).content == f"x{content}"
+
+
+@given(json_values | st.dictionaries(st.sampled_from(FIELDS), json_values | texts, max_size=5))
+@example({"content": "hi", "parent_agent_id": "/", "channel": "agent"})
+@example({"content": "hi", "id": [], "media": ["", None]})
+def test_any_json_is_read_or_refused(value: object) -> None:
+    try:
+        message = read(as_json(value))
+    except BadMessage as error:
+        assert error.details["reason"]
+    else:
+        assert message.conversation == CLI
+        assert read(message.to_wire()) == message
+
+
+@given(texts.filter(str.strip))
+def test_any_text_comes_through(content: str) -> None:
+    assert read_fields(content=content).content == content
