@@ -25,7 +25,7 @@ endif
 NONE_IS_FINE := || { status=$$?; test $$status -eq 5 || exit $$status; }
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-system soak check bench bench-turn lock clean
+.PHONY: help install up test test-system soak check docs bench bench-turn lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -62,6 +62,9 @@ check: $(STAMP) ## Run lint, format, type and import checks
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(STAMP) ## Write docs/rpc.md from the code
+	$(BIN)/python -m tests.contract.rpc_reference docs/rpc.md
 
 bench: $(STAMP) ## Run every benchmark in tests/bench
 	@set -e; for script in $(sort $(wildcard tests/bench/bench_*.py)); do \

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.stack import Up, run_cli, stack
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

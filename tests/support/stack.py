@@ -19,7 +19,7 @@ from tests.support.wait import eventually
 ROOT = Path(__file__).parents[2]
 STANDINS = Path(__file__).with_name("standins")
 ANY_PORTS = ("--http-port", "0", "--nats-port", "0", "--postgres-port", "0")
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 120.0
 COMMAND_TIMEOUT_S = 90.0
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,10 @@ def sends(log: Path) -> list[Sent]:
     if not log.exists():
         return []
     return [Sent(*line.split()) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def sent_at_least(log: Path, count: int) -> bool:
+    return len(sends(log)) >= count
 
 
 @pytest.mark.parametrize("kind", ["idempotent", "plain"])
@@ -95,7 +100,7 @@ async def test_killed_again_and_again_among_many_conversations(
 
     for count in (10, 40):
         async with replica(bus, log, "plain") as victim:
-            await eventually(lambda count=count: len(sends(log)) >= count, 20)
+            await eventually(partial(sent_at_least, log, count), 20)
             victim.kill()
             await victim.wait()
     async with replica(bus, log, "plain"):

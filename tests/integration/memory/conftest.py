@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from memory.adapters.postgres import PostgresDatabase
-from memory.migrate import HEAD
+from memory.migrations import HEAD
 from posthouse.embedded.postgres import PostgresServer
 from tests.integration.memory.api import LONG_S, SHORT_S, Api
 from tests.integration.memory.rows import Rows

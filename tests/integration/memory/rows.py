@@ -51,6 +51,10 @@ class Rows:
         assert isinstance(found, datetime)
         return found
 
+    async def in_grace(self) -> bool:
+        """Whether the grace that was started last still lasts."""
+        return bool(await self.connection.fetchval("select until > clock_timestamp() from grace"))
+
     @asynccontextmanager
     async def another(self) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
         """A further connection to the same database, for what runs beside."""

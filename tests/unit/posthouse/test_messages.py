@@ -1,5 +1,6 @@
 """The message protocol: defaults, properties, and what becomes of bodies from outside."""
 
+import contextlib
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_content_is_enough() -> None:
         time=NOON,
     )
     assert message.request_id == message.sender_name == message.role_name == ""
-    assert message.media == message.allowed_tools == message.call_chain == ()
+    assert (message.media, message.allowed_tools, message.call_chain) == ((), (), ())
     assert (message.reply_to, message.budget, message.deadline_ms) == (None, None, None)
     assert not message.is_cron
 
@@ -94,12 +95,12 @@ def test_messages_do_not_change() -> None:
 
 def test_sender_and_conversation_stand_in_for_each_other() -> None:
     chat, person = Address.im("feishu", "oc_x"), Address.im("feishu", "ou_y")
-    assert InboundMessage(from_=person).conversation == person
-    assert InboundMessage(conversation=chat).from_ == chat
+    assert InboundMessage.model_validate({"from": person}).conversation == person
+    assert InboundMessage.model_validate({"conversation": chat}).from_ == chat
     both = InboundMessage(from_=person, conversation=chat)
     assert (both.from_, both.conversation) == (person, chat)
     with pytest.raises(ValidationError):
-        InboundMessage(content="from nobody")
+        InboundMessage.model_validate({"content": "from nobody"})
 
 
 @pytest.mark.parametrize("key", ["im.feishu.oc_x", "im.feishu=2Bbot2.oc_x"])
@@ -175,6 +176,10 @@ def test_properties_of_a_message_of_an_agent() -> None:
     assert [getattr(message, name) for name in ORIGINS] == ["agent", "main", "main", None]
 
 
+def _from(sender: Address, metadata: dict[str, str]) -> InboundMessage:
+    return InboundMessage(from_=sender, conversation=sender, metadata=metadata)
+
+
 def test_a_sub_agent_knows_who_started_it_all() -> None:
     origin = {
         "origin_address": "im://feishu/oc_x",
@@ -182,7 +187,7 @@ def test_a_sub_agent_knows_who_started_it_all() -> None:
         "origin_chat_id": "oc_x",
         "origin_sender": "ou_y",
     }
-    message = InboundMessage(from_=Address.agent("main", "poet"), metadata=origin)
+    message = _from(Address.agent("main", "poet"), origin)
     assert [getattr(message, name) for name in ORIGINS] == [
         *("feishu", "oc_x", "ou_y"),
         Address.im("feishu", "oc_x"),
@@ -191,14 +196,12 @@ def test_a_sub_agent_knows_who_started_it_all() -> None:
 
 @pytest.mark.parametrize("address", ["", "nowhere", "agent://main", "im://"])
 def test_an_origin_that_is_no_chat_is_none(address: str) -> None:
-    message = InboundMessage(from_=MAIN, metadata={"origin_address": address})
+    message = _from(MAIN, {"origin_address": address})
     assert message.origin_im is None
 
 
 def test_an_empty_origin_falls_back() -> None:
-    message = InboundMessage(
-        from_=CLI, metadata={"origin_channel": "", "origin_chat_id": "", "origin_sender": ""}
-    )
+    message = _from(CLI, {"origin_channel": "", "origin_chat_id": "", "origin_sender": ""})
     assert [getattr(message, name) for name in ORIGINS] == ["cli", "local", "local", CLI]
 
 
@@ -320,13 +323,10 @@ def test_nul_is_found_wherever_it_is(content: str) -> None:
 @example({"content": "hi", "parent_agent_id": "/", "channel": "agent"})
 @example({"content": "hi", "id": [], "media": ["", None]})
 def test_any_json_is_read_or_refused(value: object) -> None:
-    try:
+    with contextlib.suppress(BadMessage):
         message = read(as_json(value))
-    except BadMessage as error:
-        assert error.details["reason"]
-    else:
         assert message.conversation == CLI
-        assert read(message.to_wire()) == message
+        assert read_inbound(message.to_wire(), KEY, default_id="", time=NOON) == message
 
 
 @given(texts.filter(str.strip))

@@ -8,7 +8,7 @@ from faststream.nats import NatsBroker
 from memory import settings as numbers
 from memory.adapters.postgres import PostgresDatabase
 from memory.handlers import build_server
-from memory.migrate import HEAD
+from memory.migrations import HEAD
 from posthouse import bus, health, service
 from posthouse.errors import Unavailable
 from posthouse.settings import Settings
@@ -37,6 +37,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         await service.patiently(lambda: bus.start(broker), stop)
         log.info("service.ready")
         await stop.wait()
+        log.info("service.stopping")
     finally:
         await bus.stop(broker)
         await database.stop()

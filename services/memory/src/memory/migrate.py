@@ -13,7 +13,6 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from posthouse.errors import PermanentError, Unavailable
 
-HEAD = "0001"
 # Two migrations at once: the second waits here and then has nothing to do.
 LOCK_NUMBER = 7_031_001
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 DEFAULT_ADDRESS = "im://cli/local"
 EXIT_TIMED_OUT = 3
-PUBLISH_TIMEOUT_S = 5.0
+PUBLISH_TIMEOUT_S = 3.0
+PUBLISH_ATTEMPTS = 3
 HEARTBEAT_S = 1.0
 
 
@@ -93,13 +94,16 @@ async def _publish(js: "JetStreamContext", message: "InboundMessage") -> None:
         raise BadRequest(f"the message has {len(body)} bytes; the limit is {MAX_INBOUND_BYTES}")
     subject_of = subjects.command if commands.parse(message.content) else subjects.inbound
     subject = subject_of(message.conversation)
+    headers = {"Nats-Msg-Id": f"{subject}:{message.id}"}
     with _clear_errors():
-        await js.publish(
-            subject,
-            body,
-            timeout=PUBLISH_TIMEOUT_S,
-            headers={"Nats-Msg-Id": f"{subject}:{message.id}"},
-        )
+        for attempt in range(1, PUBLISH_ATTEMPTS + 1):
+            try:
+                await js.publish(subject, body, timeout=PUBLISH_TIMEOUT_S, headers=headers)
+                return
+            except TimeoutError:
+                # The message may be stored and only the answer lost; by its id a repeat is known.
+                if attempt == PUBLISH_ATTEMPTS:
+                    raise
 
 
 async def _print_answers(outbound: "Subscription", message_id: str) -> None:

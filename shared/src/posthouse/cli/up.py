@@ -140,13 +140,13 @@ def _show(steps: dict[str, str], seconds: float) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table.grid(padding=(0, 3))
     for name, value in steps.items():
-        table.add_row(f"[dim]{name}[/]", value)
-    console = Console()
-    console.print(f"\n[bold green]{title}[/]\n")
-    console.print(table, soft_wrap=True)
+        table.add_row(Text(name, style="dim"), Text(value, no_wrap=True, overflow="ignore"))
+    console = Console(soft_wrap=True)
+    console.print("", Text(title, style="bold green"), "", table, "", sep="\n")
 
 
 def _configure_logs() -> None:

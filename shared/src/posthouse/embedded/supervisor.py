@@ -42,7 +42,7 @@ class Supervisor:
             except StartError as error:
                 if server.exit_code == EXIT_REFUSED or attempt == FIRST_STARTS:
                     raise
-                log.warning("process.start_failed", process=server.name, reason=error.message)
+                log.warning("process.start_failed", process=server.name, reason=_headline(error))
             await asyncio.sleep(_backoff_s(attempt))
         self._watches.append(asyncio.create_task(self._watch(server), name=server.name))
 
@@ -75,7 +75,12 @@ class Supervisor:
                 log.info("process.restarted", process=server.name, pid=server.pid)
                 self._changed()
             except (StartError, OSError) as error:
-                log.error("process.start_failed", process=server.name, reason=str(error))
+                log.error("process.start_failed", process=server.name, reason=_headline(error))
+
+
+def _headline(error: Exception) -> str:
+    """Without the log lines below it."""
+    return str(error).partition("\n")[0]
 
 
 def _backoff_s(failures: int) -> float:

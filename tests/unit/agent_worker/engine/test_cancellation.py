@@ -47,10 +47,10 @@ def in_write(gate: Gate) -> RunConfig:
 
 
 def in_reads(gate: Gate) -> RunConfig:
-    """Hangs in one of two concurrent reads."""
+    """Hangs in concurrent reads, more than may run at once."""
     recorder = Recorder()
     tools = recorder.tool("look"), recorder.tool("slow", wait=gate.hang)
-    return config(ScriptedModel(calls(("look", {}), ("slow", {}))), *tools)
+    return config(ScriptedModel(calls(("look", {}), *[("slow", {})] * 12)), *tools)
 
 
 PLACES = [in_model, in_write, in_reads]

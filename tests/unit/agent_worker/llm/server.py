@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import uvicorn
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 Answer = Response | Callable[[Request], Awaitable[Response]]
 
@@ -36,12 +35,14 @@ class ModelServer:
         """Answer so."""
         self.answers = list(answers)
 
-    async def handle(self, request: Request) -> Response:
-        """One chat completion."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One chat completion; whatever the path, so that it can play a proxy too."""
+        request = Request(scope, receive)
         self.bodies.append(await request.json())
         self.headers.append(dict(request.headers))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return answer if isinstance(answer, Response) else await answer(request)
+        response = answer if isinstance(answer, Response) else await answer(request)
+        await response(scope, receive, send)
 
 
 @asynccontextmanager
@@ -49,8 +50,7 @@ async def serving() -> AsyncIterator[ModelServer]:
     """A server on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         model = ModelServer(f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
-        app = Starlette(routes=[Route("/v1/chat/completions", model.handle, methods=["POST"])])
-        server = _Server(uvicorn.Config(app, log_config=None, lifespan="off"))
+        server = _Server(uvicorn.Config(model, log_config=None, lifespan="off"))
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             yield model

@@ -9,7 +9,7 @@ from tenacity import (
     stop_after_delay,
     wait_random_exponential,
 )
-from typing_extensions import TypeVar
+from typing import TypeVar
 
 from agent_worker import settings
 from posthouse import subjects, turns

@@ -8,20 +8,20 @@ again only if that is harmless.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
 from agent_worker.engine import arguments
+from agent_worker.engine.batch import Batch, Outcome
 from agent_worker.engine.cancellation import cancelled_from_outside
 from agent_worker.engine.config import RunConfig, build_tool_context
 from agent_worker.engine.journal import TOOL_RESULT, TOOL_STARTED, Journal
 from agent_worker.engine.pairs import result
 from agent_worker.engine.reporting import Reporter, label_of
 from agent_worker.engine.results import cap, clean
-from agent_worker.llm.client import Message
 from agent_worker.tool import Tool, ToolContext, ToolError, ToolResult, runs_again
 from posthouse.texts import text
 
@@ -31,44 +31,6 @@ MAX_CONCURRENT_READS = 8
 ERROR_PREFIX = "Error: "
 NO_OUTPUT = "(no output)"
 CUT_OFF = "your answer was cut off, so this call was not run. Send it again, shorter."
-
-
-@dataclass(slots=True)
-class Outcome:
-    """How a call ended, and the step that records it."""
-
-    message: Message
-    ok: bool
-    seconds: float = 0.0
-    waiting_user: bool = False
-    step: int | None = None
-
-    @property
-    def content(self) -> str:
-        """The text of the result."""
-        return str(self.message["content"])
-
-    def to_body(self) -> dict[str, Any]:
-        """As the journal holds it."""
-        body = {"message": self.message, "ok": self.ok, "seconds": round(self.seconds, 3)}
-        return body | {"waiting_user": True} if self.waiting_user else body
-
-
-@dataclass(slots=True)
-class Batch:
-    """The calls of one response, and what became of each so far.
-
-    ``cut_off``: none may run. ``started`` tells which tools were run, in any attempt.
-    """
-
-    iteration: int
-    calls: list[dict[str, Any]]
-    cut_off: bool = False
-    started: set[int] = field(default_factory=set)
-    outcomes: list[Outcome | None] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.outcomes = [None] * len(self.calls)
 
 
 @dataclass(slots=True)
@@ -109,9 +71,7 @@ class Executor:
             for index in range(len(batch.calls))
             if not self._reuse(batch, index)
         ]
-        await _concurrently(
-            [self._perform(batch, call) for call in calls if not call.changes_something]
-        )
+        await self._perform_together(batch, [c for c in calls if not c.changes_something])
         for call in calls:
             if call.changes_something:
                 await self._perform(batch, call)
@@ -154,6 +114,25 @@ class Executor:
             return call
         call.tool = tool
         return call
+
+    async def _perform_together(self, batch: Batch, calls: list[_Call]) -> None:
+        """At most eight at a time. An error of border or journal ends the others."""
+        if len(calls) <= 1:
+            for call in calls:
+                await self._perform(batch, call)
+            return
+        room = asyncio.Semaphore(MAX_CONCURRENT_READS)
+
+        async def bounded(call: _Call) -> None:
+            async with room:
+                await self._perform(batch, call)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call in calls:
+                    group.create_task(bounded(call))
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
 
     async def _perform(self, batch: Batch, call: _Call) -> None:
         self._border()
@@ -219,21 +198,3 @@ async def _execute(tool: Tool, ctx: ToolContext, input: dict[str, Any]) -> ToolR
         log.warning("tool.failed", tool=tool.name, kind=type(error).__name__)
         return ToolResult(f"{tool.name} failed: {type(error).__name__}: {error}", ok=False)
     return given if isinstance(given, ToolResult) else ToolResult(str(given))
-
-
-async def _concurrently(jobs: list[Coroutine[Any, Any, None]]) -> None:
-    """All jobs, at most eight at a time. The first error ends the others and is raised."""
-    if len(jobs) == 1:
-        return await jobs[0]
-    room = asyncio.Semaphore(MAX_CONCURRENT_READS)
-
-    async def bounded(job: Coroutine[Any, Any, None]) -> None:
-        async with room:
-            await job
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for job in jobs:
-                group.create_task(bounded(job))
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from failed

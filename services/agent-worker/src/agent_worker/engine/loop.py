@@ -5,9 +5,10 @@ import hashlib
 import time
 from typing import Any
 
+from agent_worker.engine.batch import Batch
 from agent_worker.engine.cancellation import Stopped, cancelled_from_outside
 from agent_worker.engine.config import RunConfig, TranscriptEntry
-from agent_worker.engine.execution import Batch, Executor
+from agent_worker.engine.execution import Executor
 from agent_worker.engine.exits import Exit, Tally, failed, model_failed, outbound
 from agent_worker.engine.journal import RESPONSE, NoJournal
 from agent_worker.engine.pairs import paired, result
