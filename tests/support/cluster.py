@@ -73,15 +73,18 @@ class Cluster:
             found.append((dict(raw.headers or {}), body))
             seq = (raw.seq or 0) + 1
 
-    async def answered(self, key: str, count: int = 1, timeout_s: float = 20.0) -> list[Any]:
+    async def answered(
+        self, key: str, count: int = 1, timeout_s: float = 20.0
+    ) -> list[dict[str, Any]]:
         """Wait for ``count`` outbound messages of a conversation."""
 
         async def enough() -> list[dict[str, Any]] | None:
             found = await self.outbound(key)
             return found if len(found) >= count else None
 
-        found = await eventually(enough, timeout_s, f"{count} answers in {key}")
-        assert found is not None
+        found: list[dict[str, Any]] = await eventually(
+            enough, timeout_s, f"{count} answers in {key}"
+        )
         return found
 
     async def rows(self, query: str, *arguments: object) -> list[asyncpg.Record]:

@@ -100,9 +100,11 @@ async def respond(message: NatsMessage, reply: bytes) -> None:
 
 async def _answer(subject: str, model: type[BaseModel], handler: Handler, body: Any) -> bytes:
     try:
-        return encode_result(await handler(model.model_validate_json(body)))
+        request = model.model_validate_json(body)
     except ValidationError as error:
         return encode_error(_bad_request(error))
+    try:
+        return encode_result(await handler(request))
     except PosthouseError as error:
         return encode_error(error)
     except Exception as error:

@@ -1,22 +1,23 @@
-"""The gateway process on a real NATS server; memory is played by the test."""
+"""The gateway on a real NATS server; memory is played by the test."""
 
-import signal
+import asyncio
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
+from functools import partial
 
 import httpx
 import pytest
 from nats.aio.msg import Msg
 
+from gateway.main import serve
 from posthouse import rpc, streams, subjects
-from posthouse.bootstrap import bootstrap
 from posthouse.bus import MSG_ID
 from posthouse.embedded.nats import NatsServer
 from posthouse.messages import InboundMessage
+from posthouse.settings import Settings
 from posthouse.turns import RecallRequest, RecallResult
 from tests.integration.gateway.post_office import PostOffice, message, open_office
-from tests.support.processes import ServiceProcess
+from tests.support.processes import free_port
 from tests.support.servers import Nats, crash
 from tests.support.wait import eventually
 
@@ -38,25 +39,35 @@ async def office(bus: Nats) -> PostOffice:
     return office
 
 
-def process(nats_url: str, folder: Path) -> ServiceProcess:
-    environment = {"POSTHOUSE_NATS_URL": nats_url, "POSTHOUSE_ADMIN_TOKEN": TOKEN}
-    return ServiceProcess("gateway", environment, folder)
+class Gateway:
+    """The gateway in this process; signals and exit codes are in ``test_gateway_process.py``."""
+
+    def __init__(self, nats_url: str) -> None:
+        self.health_url = f"http://127.0.0.1:{free_port()}"
+        self.stop = asyncio.Event()
+        port = int(self.health_url.rpartition(":")[2])
+        settings = Settings(nats_url=nats_url, admin_token=TOKEN, http_port=port)
+        self.task = asyncio.create_task(serve(settings, self.stop))
+
+    async def end(self) -> None:
+        self.stop.set()
+        await self.task
 
 
 @pytest.fixture
-async def gateway(bus: Nats, office: PostOffice, tmp_path: Path) -> AsyncIterator[ServiceProcess]:
-    service = process(bus.url, tmp_path)
-    await service.start()
-    yield service
-    assert await service.stop() == 0
+async def gateway(bus: Nats, office: PostOffice) -> AsyncIterator[Gateway]:
+    gateway = Gateway(bus.url)
+    await eventually(partial(nothing_wrong, gateway))
+    yield gateway
+    await gateway.end()
 
 
-def client(gateway: ServiceProcess) -> httpx.AsyncClient:
+def client(gateway: Gateway) -> httpx.AsyncClient:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     return httpx.AsyncClient(base_url=gateway.health_url, headers=headers, timeout=8)
 
 
-async def wrong(gateway: ServiceProcess) -> dict[str, str]:
+async def wrong(gateway: Gateway) -> dict[str, str]:
     """The failed checks of ``/readyz`` and what they say."""
     async with httpx.AsyncClient(timeout=8) as http:
         answer = (await http.get(f"{gateway.health_url}/readyz")).json()
@@ -65,9 +76,14 @@ async def wrong(gateway: ServiceProcess) -> dict[str, str]:
     return failed
 
 
-async def test_a_message_is_stored_once_before_202(
-    gateway: ServiceProcess, office: PostOffice
-) -> None:
+async def nothing_wrong(gateway: Gateway) -> bool:
+    try:
+        return await wrong(gateway) == {}
+    except httpx.TransportError:
+        return False
+
+
+async def test_a_message_is_stored_once_before_202(gateway: Gateway, office: PostOffice) -> None:
     async with client(gateway) as http:
         for _ in range(2):
             answer = await http.post(URL, json={"content": "hi"}, headers={"Idempotency-Key": "k1"})
@@ -83,7 +99,7 @@ async def test_a_message_is_stored_once_before_202(
 
 
 async def test_a_full_conversation_is_429_and_others_go_on(
-    gateway: ServiceProcess, office: PostOffice
+    gateway: Gateway, office: PostOffice
 ) -> None:
     config = (await office.js.stream_info(streams.INBOUND)).config
     config.max_msgs_per_subject = 2
@@ -95,13 +111,13 @@ async def test_a_full_conversation_is_429_and_others_go_on(
         assert other.status_code == 202
 
 
-async def test_history_comes_from_memory(gateway: ServiceProcess) -> None:
+async def test_history_comes_from_memory(gateway: Gateway) -> None:
     async with client(gateway) as http:
         answer = await http.get(URL)
     assert (answer.status_code, answer.json()) == (200, {"messages": []})
 
 
-async def test_outbound_of_the_web_is_recorded(gateway: ServiceProcess, office: PostOffice) -> None:
+async def test_outbound_of_the_web_is_recorded(gateway: Gateway, office: PostOffice) -> None:
     for seq in (1, 2):
         await office.publish(message("c1", seq))
 
@@ -112,7 +128,7 @@ async def test_outbound_of_the_web_is_recorded(gateway: ServiceProcess, office: 
 
 
 async def test_it_survives_a_restart_of_nats(
-    gateway: ServiceProcess, office: PostOffice, own_nats: NatsServer
+    gateway: Gateway, office: PostOffice, own_nats: NatsServer
 ) -> None:
     await crash(own_nats)
     async with client(gateway) as http:
@@ -136,87 +152,48 @@ async def test_it_survives_a_restart_of_nats(
         return await office.last("c1") == 1
 
     await eventually(delivered, 15)
-
-    async def ready() -> bool:
-        return await wrong(gateway) == {}
-
-    await eventually(ready, 15)
+    await eventually(partial(nothing_wrong, gateway), 15)
 
 
-async def test_readiness_says_what_is_wrong(bus: Nats, tmp_path: Path) -> None:
-    service = process(bus.url, tmp_path)
-    await service.spawn()
+async def test_readiness_says_what_is_wrong(bus: Nats) -> None:
+    gateway = Gateway(bus.url)
+    await eventually(partial(listening, gateway))
 
     async def only_memory_is_missing() -> bool:
-        return set(await wrong(service)) == {"memory"}
+        return set(await wrong(gateway)) == {"memory"}
 
-    await eventually(lambda: _listening(service), 20)
-    await eventually(only_memory_is_missing, 20)
-    assert "memory.history.recall" in (await wrong(service))["memory"]
+    await eventually(only_memory_is_missing)
+    assert "memory.history.recall" in (await wrong(gateway))["memory"]
     js = await bus.jetstream()
     await js.delete_consumer(streams.OUTBOUND, subjects.deliver_durable("web"))
-    assert set(await wrong(service)) == {"memory", "deliver web"}
+    assert set(await wrong(gateway)) == {"memory", "deliver web"}
     await js.delete_stream(streams.INBOUND)
-    assert "inbound" in await wrong(service)
-    assert await service.stop() == 0
+    assert "inbound" in await wrong(gateway)
+    gateway.stop.set()
+    assert "process" in await wrong(gateway)
+    await gateway.end()
 
 
-async def test_it_waits_for_nats(own_nats: NatsServer, tmp_path: Path) -> None:
+async def test_it_waits_for_nats(bus: Nats, own_nats: NatsServer) -> None:
     await own_nats.stop()
-    service = process(own_nats.url, tmp_path)
-    await service.spawn()
-    await eventually(lambda: _listening(service), 20)
-    assert set(await wrong(service)) == {"nats", "inbound", "deliver web", "memory"}
-    async with client(service) as http:
+    gateway = Gateway(own_nats.url)
+    await eventually(partial(listening, gateway))
+    assert set(await wrong(gateway)) == {"process", "nats", "inbound", "deliver web", "memory"}
+    async with client(gateway) as http:
         assert (await http.get("/healthz")).status_code == 200
         assert (await http.post(URL, json={"content": "hi"})).status_code == 503
-
         await own_nats.start()
-        nats = Nats(own_nats)
-        await bootstrap(await nats.jetstream(), ["web"])
 
         async def stored() -> bool:
             return (await http.post(URL, json={"content": "hi"})).status_code == 202
 
         await eventually(stored, 20)
-    await nats.close()
-    assert await service.stop() == 0
+    await gateway.end()
 
 
-@pytest.mark.parametrize("with_nats", [True, False])
-async def test_sigterm_ends_it_cleanly(
-    own_nats: NatsServer, bus: Nats, tmp_path: Path, with_nats: bool
-) -> None:
-    service = process(bus.url if with_nats else "nats://127.0.0.1:9", tmp_path)
-    await service.spawn()
-    await eventually(lambda: _listening(service), 20)
-    began = time.monotonic()
-    service.signal(signal.SIGTERM)
-    assert await service.ended() == 0
-    assert time.monotonic() - began < 8
-
-
-async def test_sigterm_ends_it_while_nats_is_away(
-    gateway: ServiceProcess, own_nats: NatsServer
-) -> None:
-    await crash(own_nats)
-    service_end = time.monotonic()
-    gateway.signal(signal.SIGTERM)
-    assert await gateway.ended() == 0
-    assert time.monotonic() - service_end < 15
-    await own_nats.start()
-
-
-async def test_a_bus_without_streams_is_refused(nats: Nats, tmp_path: Path) -> None:
-    service = process(nats.url, tmp_path)
-    await service.spawn()
-    assert await service.ended() == 2
-    assert "posthouse bootstrap" in service.log.read_text()
-
-
-async def _listening(service: ServiceProcess) -> bool:
+async def listening(gateway: Gateway) -> bool:
     async with httpx.AsyncClient(timeout=3) as http:
         try:
-            return (await http.get(f"{service.health_url}/healthz")).status_code == 200
+            return (await http.get(f"{gateway.health_url}/healthz")).status_code == 200
         except httpx.TransportError:
             return False

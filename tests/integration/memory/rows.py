@@ -21,10 +21,10 @@ class Rows:
 
     async def clear(self) -> None:
         """Empty the tables; no grace, first generation."""
-        for table in TABLES:
-            await self.connection.execute(f"delete from {table}")
-        await self.connection.execute("update era set generation = 1")
-        await self.connection.execute("update grace set until = '-infinity'")
+        deletes = "".join(f"delete from {table};" for table in TABLES)
+        await self.connection.execute(
+            f"{deletes} update era set generation = 1; update grace set until = '-infinity'"
+        )
 
     async def expire(self, key: str = KEY, seconds: float = 60) -> None:
         """The lease of a conversation ran out some time ago."""

@@ -46,6 +46,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         if state.connection is None:
             return
         application.connect(app, _backend(state.connection))
+        state.serving = True
         log.info("service.ready", channels=sorted(channels))
         await _deliver(state.connection, list(channels.values()), stop)
     finally:

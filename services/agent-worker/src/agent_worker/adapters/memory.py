@@ -1,6 +1,7 @@
 """The memory service over RPC. Every call may be repeated blindly, so what may pass is repeated."""
 
 import asyncio
+from typing import TypeVar
 
 from pydantic import BaseModel
 from tenacity import (
@@ -9,7 +10,6 @@ from tenacity import (
     stop_after_delay,
     wait_random_exponential,
 )
-from typing import TypeVar
 
 from agent_worker import settings
 from posthouse import subjects, turns

@@ -90,6 +90,9 @@ def run_config(
     async def event(event_type: str, payload: dict[str, object]) -> None:
         writer.emit(event_type, payload)
 
+    async def progress(lines: list[str]) -> None:
+        writer.emit(events.PROGRESS_UPDATED, {"lines": lines})
+
     return RunConfig(
         llm_client=agent.llm,
         model="",
@@ -112,6 +115,7 @@ def run_config(
         cancellation=cancellation,
         journal=record,
         events=event,
+        progress_notifier=progress,
         tool_context_extras=ToolContextExtras(tenant_id=lease.tenant_id),
     )
 

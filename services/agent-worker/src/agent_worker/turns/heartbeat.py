@@ -104,6 +104,7 @@ class Heartbeat:
         self._cancel_call = cancel_call
         self._hinted = asyncio.Event()
         self._good_beats = 0
+        self._task: asyncio.Task[None] | None = None
         self._relaying: set[asyncio.Task[None]] = set()
         self.stopping = False
 
@@ -171,8 +172,9 @@ class Heartbeat:
         asked = {lease.key: lease.epoch for lease in request.leases}
         for key in result.lost:
             holder = self._conversations.holders.get(key)
-            # Freed or taken anew while the beat was on its way: not lost.
-            if holder is not None and not holder.freed and holder.lease.epoch == asked[key]:
+            # Freed or taken anew while the beat was on its way: not lost. A commit decides itself.
+            settled = holder is None or holder.freed or holder.committing
+            if holder is not None and not settled and holder.lease.epoch == asked[key]:
                 log.warning("lease.lost", conversation=key, epoch=asked[key])
                 self._conversations.cancel(key)
         for key, controls in result.controls.items():

@@ -1,5 +1,10 @@
 """Publishes stored outbound messages, in order, and remembers what to report (R12)."""
 
+import asyncio
+from collections import OrderedDict
+from itertools import groupby
+from weakref import WeakValueDictionary
+
 import structlog
 
 from agent_worker.ports import Publisher
@@ -11,33 +16,59 @@ from posthouse.turns import Outgoing, Published
 log = structlog.get_logger(__name__)
 
 
+REMEMBERED = 4096
+
+Place = tuple[str, int, int]
+
+
 class Outbox:
-    """What is published here is reported with the next heartbeat; what is not, is relayed."""
+    """What is published here is reported with the next heartbeat; what is not, is relayed.
+
+    A report is on its way for up to a second: until then Postgres still calls the message
+    unpublished. So the newest are remembered, and reported again instead of published again.
+    """
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
-        self._reports: dict[tuple[str, int, int], Published] = {}
+        self._published: OrderedDict[Place, Published] = OrderedDict()
+        self._reports: dict[Place, Published] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def publish(self, outgoing: list[Outgoing]) -> None:
-        """Publish in order. Stops at the first that JetStream does not take now: the message
-        stays unpublished in Postgres, and the relay of some worker brings it later.
+        """Publish in order, one at a time per conversation. Stops at the first that JetStream
+        does not take now: it stays unpublished in Postgres, and some worker's relay brings it.
         """
-        for message in outgoing:
-            place = (message.key, message.generation, message.seq)
-            if place in self._reports:
-                continue
-            failed = None
+        for key, messages in groupby(outgoing, key=lambda message: message.key):
+            lock = self._locks.setdefault(key, asyncio.Lock())
+            async with lock:
+                for message in messages:
+                    if not await self._published_once(message):
+                        return
+
+    async def _published_once(self, message: Outgoing) -> bool:
+        place = (message.key, message.generation, message.seq)
+        report = self._published.get(place)
+        if report is None:
             try:
                 await self._publish(message)
+                failed = None
             except TransientError as error:
                 log.warning("outbound.delayed", id=message.id, reason=error.message)
-                return
+                return False
             except PermanentError as error:
                 log.error("outbound.failed", id=message.id, reason=error.message)
                 failed = error.message
-            self._reports[place] = Published(
+            report = Published(
                 key=message.key, generation=message.generation, seq=message.seq, failed=failed
             )
+            self._remember(place, report)
+        self._reports[place] = report
+        return True
+
+    def _remember(self, place: Place, report: Published) -> None:
+        self._published[place] = report
+        if len(self._published) > REMEMBERED:
+            self._published.popitem(last=False)
 
     async def _publish(self, message: Outgoing) -> None:
         headers = {MSG_ID: message.id, GENERATION: str(message.generation)}

@@ -26,19 +26,22 @@ class State:
 
     stop: asyncio.Event
     connection: Client | None = None
+    serving: bool = False
 
     def add_to(self, health: Health, domains: Iterable[str]) -> None:
         """Register every check."""
-        health.add("process", self._not_stopping)
+        health.add("process", self._serving)
         health.add("nats", self._connected)
         health.add("inbound", self._inbound)
         for domain in domains:
             health.add(f"deliver {domain}", partial(self._deliver, domain))
         health.add("memory", self._memory)
 
-    async def _not_stopping(self) -> None:
+    async def _serving(self) -> None:
         if self.stop.is_set():
             raise Unavailable("the process is stopping")
+        if not self.serving:
+            raise Unavailable("the process is starting")
 
     async def _connected(self) -> None:
         self._bus()

@@ -26,11 +26,12 @@ begin
     c := held(p_key, p_epoch);
     select * into o from outbound where key = p_key and idempotency_key = p_idempotency;
     again := found;
-    if not again and not is_under_way(p_key, p_epoch, p_generation, p_seq) then
+    if is_under_way(p_key, p_epoch, p_generation, p_seq) then
+        if p_step is not null then
+            perform turn_step(p_key, p_epoch, p_generation, p_seq, p_step, 0);
+        end if;
+    elsif not again then
         perform fail('PH002', 'this turn is not under way');
-    end if;
-    if p_step is not null then
-        perform turn_step(p_key, p_epoch, p_generation, p_seq, p_step, 0);
     end if;
     if not again then
         o := send(p_key, p_idempotency, p_generation, p_seq, p_message);

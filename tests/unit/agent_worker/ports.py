@@ -1,0 +1,50 @@
+"""Stand-ins for the ports of the turn loop."""
+
+from collections.abc import Awaitable, Callable
+
+from agent_worker.ports import StreamMessage
+from posthouse import turns
+from posthouse.turns import HeartbeatRequest, HeartbeatResult, RecordRequest
+
+
+class FakePublisher:
+    """JetStream: keeps what was published; ``errors`` by Nats-Msg-Id."""
+
+    def __init__(self) -> None:
+        self.published: list[tuple[str, bytes, dict[str, str]]] = []
+        self.errors: dict[str, Exception] = {}
+
+    async def publish(self, subject: str, body: bytes, headers: dict[str, str]) -> int:
+        """See Publisher."""
+        if error := self.errors.get(headers["Nats-Msg-Id"]):
+            raise error
+        self.published.append((subject, body, headers))
+        return len(self.published)
+
+    async def hint(self, subject: str, body: bytes) -> None:
+        """See Publisher."""
+
+    async def dead_letter(self, message: StreamMessage, reason: str, attempts: int = 0) -> None:
+        """See Publisher."""
+
+
+class FakeTurnApi:
+    """``memory.turn.*``, as far as it is told how to answer."""
+
+    def __init__(
+        self,
+        heartbeat: Callable[[HeartbeatRequest], Awaitable[HeartbeatResult]] | None = None,
+        record: Callable[[RecordRequest], Awaitable[turns.Ack]] | None = None,
+    ) -> None:
+        self._heartbeat = heartbeat
+        self._record = record
+
+    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResult:
+        """See TurnApi."""
+        assert self._heartbeat is not None
+        return await self._heartbeat(request)
+
+    async def record(self, request: RecordRequest) -> turns.Ack:
+        """See TurnApi."""
+        assert self._record is not None
+        return await self._record(request)

@@ -1,0 +1,105 @@
+"""The outbox: in order, once, and reported until the report has arrived (R12)."""
+
+import pytest
+
+from agent_worker.turns.outbox import Outbox
+from posthouse.address import Address
+from posthouse.errors import PermanentError, PosthouseError, Unavailable
+from posthouse.messages import MAIN_AGENT, OutboundMessage
+from posthouse.turns import Outgoing, Published
+from tests.unit.agent_worker.ports import FakePublisher
+
+
+def outgoing(seq: int, key: str = "im.cli.local", generation: int = 1) -> Outgoing:
+    """A stored outbound message."""
+    chat = Address.im("cli", "local")
+    id_ = f"{key}:{generation}:{seq}"
+    body = OutboundMessage(id=id_, seq=seq, from_=MAIN_AGENT, to=chat, conversation=chat)
+    return Outgoing(key=key, generation=generation, seq=seq, id=id_, body=body)
+
+
+def report(seq: int, failed: str | None = None) -> Published:
+    """What the memory service is told of it."""
+    return Published(key="im.cli.local", generation=1, seq=seq, failed=failed)
+
+
+@pytest.fixture
+def publisher() -> FakePublisher:
+    """JetStream."""
+    return FakePublisher()
+
+
+@pytest.fixture
+def outbox(publisher: FakePublisher) -> Outbox:
+    """The outbox before it."""
+    return Outbox(publisher)
+
+
+async def test_messages_go_out_in_order_and_are_reported(
+    outbox: Outbox, publisher: FakePublisher
+) -> None:
+    messages = [outgoing(seq) for seq in (1, 2, 3)]
+    await outbox.publish(messages)
+    assert [(subject, body) for subject, body, _ in publisher.published] == [
+        ("outbound.im.cli.local", message.body.to_wire()) for message in messages
+    ]
+    assert outbox.reports() == [report(1), report(2), report(3)]
+
+
+async def test_the_stream_can_tell_a_repeat(outbox: Outbox, publisher: FakePublisher) -> None:
+    await outbox.publish([outgoing(1, generation=7)])
+    ((_, _, headers),) = publisher.published
+    assert headers["Nats-Msg-Id"] == "im.cli.local:7:1"
+    assert headers["Posthouse-Generation"] == "7"
+
+
+async def test_what_waits_for_its_report_is_not_sent_again(
+    outbox: Outbox, publisher: FakePublisher
+) -> None:
+    await outbox.publish([outgoing(1)])
+    await outbox.publish([outgoing(1), outgoing(2), outgoing(1, key="im.cli.other")])
+    assert [subject for subject, _, _ in publisher.published] == [
+        *("outbound.im.cli.local", "outbound.im.cli.local"),
+        "outbound.im.cli.other",
+    ]
+
+
+async def test_a_report_is_kept_until_it_arrived(outbox: Outbox) -> None:
+    await outbox.publish([outgoing(1), outgoing(2)])
+    under_way = outbox.reports()
+    await outbox.publish([outgoing(3)])
+    outbox.reported(under_way)
+    assert outbox.reports() == [report(3)]
+    outbox.reported(under_way)
+    outbox.reported([report(3)])
+    assert outbox.reports() == []
+
+
+@pytest.mark.parametrize("away_at", [1, 2, 3])
+async def test_an_outage_stops_at_the_message_it_meets(
+    outbox: Outbox, publisher: FakePublisher, away_at: int
+) -> None:
+    """A later message must not overtake it."""
+    publisher.errors[f"im.cli.local:1:{away_at}"] = Unavailable("away")
+    messages = [outgoing(seq) for seq in (1, 2, 3)]
+    await outbox.publish(messages)
+    assert outbox.reports() == [report(seq) for seq in range(1, away_at)]
+    publisher.errors.clear()
+    await outbox.publish(messages)
+    assert outbox.reports() == [report(1), report(2), report(3)]
+    assert len(publisher.published) == 3
+
+
+async def test_what_can_never_go_out_is_reported_failed(
+    outbox: Outbox, publisher: FakePublisher
+) -> None:
+    publisher.errors["im.cli.local:1:1"] = PermanentError("too large")
+    await outbox.publish([outgoing(1), outgoing(2)])
+    assert outbox.reports() == [report(1, failed="too large"), report(2)]
+
+
+async def test_a_fault_is_no_report(outbox: Outbox, publisher: FakePublisher) -> None:
+    publisher.errors["im.cli.local:1:1"] = PosthouseError("neither way")
+    with pytest.raises(PosthouseError):
+        await outbox.publish([outgoing(1)])
+    assert outbox.reports() == []
