@@ -114,6 +114,12 @@ async def _quietly(end: Callback, timeout_s: float) -> None:
             await end()
     except (nats.errors.Error, OSError, TimeoutError) as error:
         log.info("nats.closed_without_drain", error=type(error).__name__)
+    except asyncio.CancelledError:
+        # Right after NATS is gone nats-py waits for a future that it has cancelled itself (seen).
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        log.info("nats.closed_without_drain", error="CancelledError")
 
 
 async def _whole(message: Any) -> Any:

@@ -194,7 +194,8 @@ def decode_reply(data: bytes, result: type[T]) -> T:
         if reply["ok"]:
             return result.model_validate(reply["result"])
         failure = reply["error"]
-        code, message, details = failure["code"], failure["message"], failure.get("details", {})
+        code, message = failure["code"], failure["message"]
+        details = failure.get("details") or {}
     except (orjson.JSONDecodeError, ValidationError, KeyError, TypeError) as error:
         raise RemotePermanentError("the reply is not one of ours") from error
     if known := _BY_CODE.get(code):

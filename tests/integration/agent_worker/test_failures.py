@@ -6,6 +6,7 @@ import json
 from posthouse import streams
 from tests.support.cluster import Cluster
 from tests.support.processes import ServiceProcess
+from tests.support.wait import eventually
 
 
 async def _keep_alive(process: ServiceProcess) -> None:
@@ -79,3 +80,31 @@ async def test_new_starts_a_new_history(cluster: Cluster) -> None:
     await cluster.say("im.cli.local", "what was my last message?")
     answers = await cluster.answered("im.cli.local", 3)
     assert "17*23+4" not in answers[2]["content"]
+
+
+async def test_chat_messages_that_wait_are_merged(cluster: Cluster) -> None:
+    """Queue mode ``collect`` of IM channels: one turn, one final that names them all."""
+    await cluster.start("agent_worker")
+    key = "im.feishu.oc_x"
+    await cluster.say(key, '!tool count {"name": "slow", "seconds": 3}', id="m1")
+    await eventually(lambda: cluster.counted(), 20)
+    await cluster.say(key, "2+3", id="m2")
+    await cluster.say(key, "what time is it?", id="m3")
+    answers = await cluster.answered(key, 2)
+    assert [answer["in_reply_to"] for answer in answers] == [["m1"], ["m2", "m3"]]
+    assert "5" in answers[1]["content"]
+
+
+async def test_a_repeated_message_is_answered_once(cluster: Cluster) -> None:
+    """R4: the same id again, with another stream sequence, is the same message."""
+    worker = await cluster.start("agent_worker")
+    for _ in range(2):
+        await cluster.say("im.cli.local", "2+3", id="m1")
+    await cluster.answered("im.cli.local")
+    await cluster.say("im.cli.local", "2+3", id="m1")
+    assert await worker.stop() == 0
+    await cluster.start("agent_worker")
+    await cluster.say("im.cli.local", "2+3", id="m1")
+    await cluster.say("im.cli.local", "3+4", id="m2")
+    answers = await cluster.answered("im.cli.local", 2)
+    assert [answer["in_reply_to"] for answer in answers] == [["m1"], ["m2"]]

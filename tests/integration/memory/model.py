@@ -29,6 +29,7 @@ class Message:
     vanished: int = 0
     begun: int | None = None
     done: int | None = None
+    stopped_by: int | None = None
 
 
 @dataclass
@@ -163,15 +164,16 @@ class Conversation:
         self.exists = True
         before = [s for s in self.waiting() if s < seq]
         running = any(self.mailbox[s].begun is not None for s in before)
-        stopped = []
+        stopped: list[Message] = []
         if op == "stop":
             self.stop = max(self.stop, seq)
-            stopped = [s for s in before if not self.member_of_begun(s)]
-            for s in stopped:
-                self.mailbox[s].state = "stopped"
+            for m in [self.mailbox[s] for s in before if not self.member_of_begun(s)]:
+                m.state, m.stopped_by = "stopped", seq
+            # A repeat names the same messages.
+            stopped = [m for m in self.mailbox.values() if m.stopped_by == seq]
         elif op == "new":
             self.new = max(self.new, seq)
-        ids = sorted(self.mailbox[s].source for s in stopped)
+        ids = sorted(m.source for m in stopped)
         return {"running": running, "stopped": ids, "waiting": len(self.waiting())}
 
     # Turns

@@ -8,6 +8,7 @@ from nats.js.api import RetentionPolicy, StorageType
 
 from posthouse import streams, subjects
 from posthouse.bootstrap import bootstrap, check, generation
+from posthouse.bus import close
 from posthouse.errors import Drift, Unavailable
 from posthouse.streams import CRON, DLQ, EVENTS, INBOUND, OUTBOUND
 from tests.support.servers import Nats
@@ -84,16 +85,18 @@ async def test_a_tunable_difference_is_mended_and_named(js: JetStreamContext) ->
 
 
 async def test_an_incompatible_stream_is_refused_and_not_touched(js: JetStreamContext) -> None:
-    wrong = streams.streams()[0]
+    await bootstrap(js, DOMAINS)
+    await js.delete_stream(DLQ)
+    wrong = next(config for config in streams.streams() if config.name == DLQ)
     wrong.retention, wrong.storage = RetentionPolicy.WORK_QUEUE, StorageType.MEMORY
     await js.add_stream(wrong)
     for refuse in (bootstrap, check):
-        with pytest.raises(Drift, match="INBOUND") as caught:
+        with pytest.raises(Drift, match="stream DLQ") as caught:
             await refuse(js, DOMAINS)
         assert "retention" in caught.value.message
         assert "storage" in caught.value.message
-        assert caught.value.details["assets"] == ["stream INBOUND", "stream INBOUND"]
-    assert (await js.stream_info(INBOUND)).config.retention == RetentionPolicy.WORK_QUEUE
+        assert caught.value.details["assets"] == ["stream DLQ", "stream DLQ"]
+    assert (await js.stream_info(DLQ)).config.retention == RetentionPolicy.WORK_QUEUE
 
 
 async def test_an_incompatible_consumer_is_refused(js: JetStreamContext) -> None:
@@ -152,8 +155,9 @@ async def test_a_recreated_stream_has_another_generation(js: JetStreamContext) -
 
 
 async def test_a_server_that_does_not_answer(nats: Nats) -> None:
-    js = (await nats.connect()).jetstream(timeout=0.3)
+    connection = await nats.connect()
     await nats.server.stop()
     for call in (bootstrap, check):
         with pytest.raises(Unavailable):
-            await call(js, DOMAINS)
+            await call(connection.jetstream(timeout=0.3), DOMAINS)
+    await close(connection)

@@ -123,10 +123,11 @@ async def test_no_answer_in_time(client: RpcClient) -> None:
 
 
 async def test_no_server(nats: Nats) -> None:
-    client = RpcClient(await nats.connect())
+    connection = await nats.connect()
     await nats.server.stop()
     with pytest.raises(Unavailable):
-        await ask(client, "x", timeout_s=0.3)
+        await ask(RpcClient(connection), "x", timeout_s=0.3)
+    await posthouse_bus.close(connection)
 
 
 async def test_requests_run_side_by_side(client: RpcClient) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from posthouse import streams
 from posthouse.embedded.nats import NatsServer
+from posthouse.errors import Unavailable
 from posthouse.rpc import RemotePermanentError, RpcClient
 from posthouse.settings import Settings
 from scheduler.handlers import LATER, AnyRequest, ListRequest, ListResult
@@ -104,7 +105,10 @@ async def test_it_survives_a_restart_of_nats(
     await eventually(scheduler.ready, 15)
 
     async def answers() -> bool:
-        found = await rpc.call("scheduler.list", ListRequest(), ListResult)
+        try:
+            found = await rpc.call("scheduler.list", ListRequest(), ListResult)
+        except Unavailable:
+            return False
         return found.schedules == []
 
     await eventually(answers, 15)

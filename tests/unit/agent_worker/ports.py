@@ -1,5 +1,6 @@
 """Stand-ins for the ports of the turn loop."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from agent_worker.ports import StreamMessage
@@ -16,6 +17,8 @@ class FakePublisher:
 
     async def publish(self, subject: str, body: bytes, headers: dict[str, str]) -> int:
         """See Publisher."""
+        # As over a network, others get a turn meanwhile.
+        await asyncio.sleep(0)
         if error := self.errors.get(headers["Nats-Msg-Id"]):
             raise error
         self.published.append((subject, body, headers))

@@ -151,6 +151,19 @@ async def test_an_event_that_cannot_go_out_holds_up_none(payload: object) -> Non
     ]
 
 
+@pytest.mark.parametrize("fault", ["lost before", "lost after"])
+async def test_a_feed_lost_in_an_outage_says_so(fault: str) -> None:
+    """Fails when the ``run.resumed`` goes out: behind the refused event and the look."""
+    log = FaultyLog(None, None, None, fault)
+    writer = EventWriter(log, SUBJECT, "w1", epoch=1)
+    writer.emit("a")
+    await writer.close(PATIENCE_S)
+    log.stored.clear()
+    writer.emit("b")
+    await writer.close(PATIENCE_S)
+    assert [event.event_type for event in written(log)] == [events.RUN_RESUMED, "b"]
+
+
 faults = st.lists(st.sampled_from([None, *FAULTS]), max_size=12)
 
 

@@ -45,6 +45,7 @@ def test_a_cut_never_parts_a_result_from_its_call(history: list[Message], cut: i
 def test_nothing_but_the_broken_beginning_is_dropped(history: list[Message], cut: int) -> None:
     rest = history[cut:]
     kept = whole_exchanges(rest)
+    assert not kept or kept[0]["role"] == "user"
     assert kept == rest[len(rest) - len(kept) :]
     assert all(message["role"] != "user" for message in rest[: len(rest) - len(kept)])
 

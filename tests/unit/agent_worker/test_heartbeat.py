@@ -189,6 +189,13 @@ async def test_the_older_holder_of_a_conversation_ends(worker: Worker) -> None:
     assert (await worker.beat()).leases == [HeldLease(key=KEY, epoch=2)]
 
 
+async def test_an_older_holder_may_end_its_commit(worker: Worker) -> None:
+    old = worker.hold(epoch=1)
+    old.committing = True
+    worker.hold(epoch=2)
+    assert worker.is_working(old)
+
+
 async def test_commands_reach_their_holder(worker: Worker) -> None:
     mine, other = worker.hold("im.cli.a"), worker.hold("im.cli.b")
     stop = Controls(stop_upto=PLACE)

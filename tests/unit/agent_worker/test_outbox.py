@@ -1,5 +1,7 @@
 """The outbox: in order, once, and reported until the report has arrived (R12)."""
 
+import asyncio
+
 import pytest
 
 from agent_worker.turns.outbox import Outbox
@@ -73,6 +75,29 @@ async def test_a_report_is_kept_until_it_arrived(outbox: Outbox) -> None:
     outbox.reported(under_way)
     outbox.reported([report(3)])
     assert outbox.reports() == []
+
+
+async def test_a_lost_report_does_not_bring_the_message_again(
+    outbox: Outbox, publisher: FakePublisher
+) -> None:
+    """Postgres still calls it unpublished: it wants to hear of it, not to see it again."""
+    await outbox.publish([outgoing(1)])
+    outbox.reported(outbox.reports())
+    await outbox.publish([outgoing(1)])
+    assert outbox.reports() == [report(1)]
+    assert len(publisher.published) == 1
+
+
+async def test_a_turn_and_a_relay_do_not_mix_up_their_order(
+    outbox: Outbox, publisher: FakePublisher
+) -> None:
+    await asyncio.gather(
+        outbox.publish([outgoing(1), outgoing(2)]),
+        outbox.publish([outgoing(1), outgoing(2), outgoing(3)]),
+        outbox.publish([outgoing(2), outgoing(3)]),
+    )
+    ids = [headers["Nats-Msg-Id"] for _, _, headers in publisher.published]
+    assert ids == [outgoing(seq).id for seq in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("away_at", [1, 2, 3])

@@ -1,5 +1,8 @@
 """The decision what to do with an outbound message, case by case."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from gateway.delivery.decision import (
@@ -27,7 +30,7 @@ def replica(idempotent: bool = True, started: int = LONG_AGO, owner: str = "me")
     return Replica(owner, started, idempotent, LIMITS)
 
 
-def arrival(seq: int, generation: int = 1, published: int = LONG_AGO, **more: int) -> Arrival:
+def arrival(seq: int, generation: int = 1, published: int = LONG_AGO, **more: Any) -> Arrival:
     return Arrival(generation, seq, published, **more)
 
 
@@ -114,6 +117,10 @@ def test_gap_is_waited_for_then_asked_about() -> None:
     young = arrival(7, published=NOW - 4000)
     assert decided(entry(4), young) == Wait(LIMITS.first_look_s)
     assert decided(entry(4), arrival(7, published=NOW - 5000)) == Ask(5)
+
+
+def test_a_gap_is_waited_for_once() -> None:
+    assert decided(entry(5, at=NOW), replace(arrival(7), waited=True)) == Ask(6)
 
 
 def test_gap_counts_from_the_latest_progress() -> None:

@@ -172,7 +172,7 @@ async def test_media_alone_is_a_message(http: httpx.AsyncClient, bus: FakeBus) -
 
 @pytest.mark.parametrize("key", ["", "a b", "a\tb", "é", "x" * 201])
 async def test_bad_idempotency_keys_are_refused(http: httpx.AsyncClient, key: str) -> None:
-    headers = {"Idempotency-Key": key.encode("latin-1")}
+    headers = [(b"Idempotency-Key", key.encode("latin-1"))]
     answer = await http.post(URL, json={"content": "hi"}, headers=headers)
     assert error_of(answer) == (400, "bad_request")
     assert len("x" * 201) > MAX_IDEMPOTENCY_KEY_CHARACTERS
@@ -256,7 +256,7 @@ async def test_before_the_bus_is_there() -> None:
 )
 async def test_wrong_tokens_are_refused(bus: FakeBus, header: str | None) -> None:
     async with client(bus, "127.0.0.1", admin_token=TOKEN, embedded=True) as http:
-        headers = {} if header is None else {"Authorization": header.encode("latin-1")}
+        headers = [] if header is None else [(b"Authorization", header.encode("latin-1"))]
         answer = await http.post(URL, content=b"{", headers=headers)
         assert error_of(answer) == (401, "unauthorized")
         assert answer.headers["WWW-Authenticate"] == "Bearer"

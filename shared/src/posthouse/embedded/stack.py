@@ -128,9 +128,9 @@ class Stack:
         self, name: str, port: int, port_variable: str = "POSTHOUSE_HEALTH_PORT"
     ) -> Service:
         package = "agent_worker" if name.startswith(WORKER) else name
-        host = self._options.http_host if name == "gateway" else ports.LOOPBACK
+        host = ports.reachable(self._options.http_host)
         env = {**self._env(), port_variable: str(port)}
-        spec = ServiceSpec(name, ("-m", package), port, ports.reachable(host), env)
+        spec = ServiceSpec(name, ("-m", package), port, host, env)
         return Service(spec, self._data)
 
     def _env(self) -> dict[str, str]:

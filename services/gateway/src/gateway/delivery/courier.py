@@ -1,6 +1,6 @@
 """Does what ``decision.py`` says: sends, records, dead-letters, asks for what is missing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -39,10 +39,11 @@ class Courier:
 
     async def deliver(self, letter: Letter) -> float | None:
         """Go as far as possible now: None when the message is over, else seconds to wait."""
+        place = letter.arrival
         try:
             while True:
                 stored = await self._out.records.read(letter.key)
-                action = decide(stored.entry, letter.arrival, self._out.clock(), self._me)
+                action = decide(stored.entry, place, self._out.clock(), self._me)
                 match action:
                     case Done():
                         return None
@@ -57,6 +58,7 @@ class Courier:
                         delay_s = await self._detour(letter, stored, action)
                         if delay_s is not None:
                             return delay_s
+                        place = replace(place, waited=isinstance(action, Ask))
         except TransientError as error:
             log.info("delivery.put_off", key=letter.key, code=error.code, reason=error.message)
             return error.retry_after_s

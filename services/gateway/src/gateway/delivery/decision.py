@@ -11,8 +11,8 @@ from gateway.settings import DeliveryLimits
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What counts of a message here: its place, when it was published, when it expires, and how
-    often it was handed out.
+    """What counts of a message here: its place, when it was published, when it expires, how
+    often it was handed out, and whether the gap before it was waited for already.
     """
 
     generation: int
@@ -20,6 +20,7 @@ class Arrival:
     published: int
     expires: int | None = None
     deliveries: int = 1
+    waited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,8 @@ def _begin(entry: Entry | None, message: Arrival, now: int, me: Replica) -> Acti
 
 
 def _gap(entry: Entry, message: Arrival, now: int, me: Replica) -> Action:
+    if message.waited:
+        return Ask(entry.last + 1)
     # Measured from the latest progress, or else every backlog would look like a gap.
     current = entry.in_work()
     since = max(message.published, me.started, entry.at, current.until if current else 0)
