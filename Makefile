@@ -51,7 +51,7 @@ up: $(STAMP) ## Run the whole system on this machine
 test: $(STAMP) ## Run the tests
 	$(BIN)/pytest $(ARGS)
 
-test-system: $(STAMP) ## Run the tests of the whole system
+test-system: $(STAMP) ## Run the tests that need Debian packages
 	$(BIN)/pytest -m system $(ARGS) $(NONE_IS_FINE)
 
 soak: $(STAMP) ## Run the long tests

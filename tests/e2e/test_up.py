@@ -11,7 +11,7 @@ import pytest
 from tests.support.stack import Up, alive, run_cli, stack
 from tests.support.wait import eventually
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture

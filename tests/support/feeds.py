@@ -29,7 +29,7 @@ class MemoryEventLog:
         if self.missing:
             self.missing = False
             raise Unavailable("the stream was missing")
-        last = await self.last(subject)
+        last = self._newest(subject)
         if expected != (last[0] if last else 0):
             raise Conflict
         self.sequence += 1
@@ -38,6 +38,9 @@ class MemoryEventLog:
 
     async def last(self, subject: str) -> tuple[int, bytes] | None:
         """See EventLog."""
+        return self._newest(subject)
+
+    def _newest(self, subject: str) -> tuple[int, bytes] | None:
         return next(((n, b) for n, s, b in reversed(self.stored) if s == subject), None)
 
 

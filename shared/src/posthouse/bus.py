@@ -7,18 +7,19 @@ are closed here once: no default ack policy, no declared streams, no injection o
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import nats
 import nats.errors
 import structlog
-from faststream import AckPolicy
-from faststream.nats import JStream, NatsBroker
 from nats.aio.client import Client
 from structlog.contextvars import bound_contextvars, get_contextvars
 
 from posthouse.errors import Unavailable
+
+if TYPE_CHECKING:
+    from faststream.nats import JStream, NatsBroker
 
 log = structlog.get_logger(__name__)
 
@@ -67,8 +68,11 @@ def build_broker(
     name: str,
     graceful_timeout_s: float = 25.0,
     on_reconnect: Callable[[], None] | None = None,
-) -> NatsBroker:
+) -> "NatsBroker":
     """A FastStream broker: handlers get the message, acks are written out, no injection."""
+    # Half of a service's import time, and not every process has handlers.
+    from faststream import AckPolicy
+    from faststream.nats import NatsBroker
 
     async def reconnected() -> None:
         log.info("nats.reconnected")
@@ -89,7 +93,7 @@ def build_broker(
     )
 
 
-async def start(broker: NatsBroker) -> None:
+async def start(broker: "NatsBroker") -> None:
     """Connect a broker and start its subscribers. Raises Unavailable if NATS does not answer."""
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -98,7 +102,7 @@ async def start(broker: NatsBroker) -> None:
         raise Unavailable(f"NATS does not answer: {type(error).__name__}") from error
 
 
-async def stop(broker: NatsBroker, timeout_s: float = 28.0) -> None:
+async def stop(broker: "NatsBroker", timeout_s: float = 28.0) -> None:
     """Let the handlers under way end, then close. Raises nothing: NATS may be away."""
     await _quietly(broker.stop, timeout_s)
 
@@ -128,8 +132,10 @@ async def _whole(message: Any) -> Any:
     return message
 
 
-def declared(stream: str) -> JStream:
+def declared(stream: str) -> "JStream":
     """A stream that exists already. ``declare=True`` would rewrite it (measured)."""
+    from faststream.nats import JStream
+
     return JStream(stream, declare=False)
 
 

@@ -7,19 +7,20 @@ caller never waits for its timeout to learn of a failure.
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import nats.errors
 import orjson
 import structlog
-from faststream.nats import NatsBroker
-from faststream.nats.annotations import NatsMessage
 from nats.aio.client import Client
 from pydantic import BaseModel, ValidationError
 
 from posthouse import errors
 from posthouse.bus import headers_from_context, message_scope
 from posthouse.errors import BadRequest, Fenced, PermanentError, PosthouseError, Unavailable
+
+if TYPE_CHECKING:
+    from faststream.nats import NatsBroker, NatsMessage
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +63,7 @@ class RpcServer:
         parameter = next(iter(inspect.signature(handler, eval_str=True).parameters.values()))
         self.methods[subject] = (parameter.annotation, handler)
 
-    def attach(self, broker: NatsBroker) -> None:
+    def attach(self, broker: "NatsBroker") -> None:
         """Subscribe every method on the broker."""
         for subject, (model, handler) in self.methods.items():
             # FastStream would send an empty reply of its own behind ours.
@@ -74,8 +75,8 @@ class RpcServer:
 
 def _endpoint(
     subject: str, model: type[BaseModel], handler: Handler
-) -> Callable[[NatsMessage], Awaitable[None]]:
-    async def endpoint(message: NatsMessage) -> None:
+) -> "Callable[[NatsMessage], Awaitable[None]]":
+    async def endpoint(message: "NatsMessage") -> None:
         with message_scope(message.headers):
             reply = await _answer(subject, model, handler, message.body)
         await respond(message, reply)
@@ -83,7 +84,7 @@ def _endpoint(
     return endpoint
 
 
-async def respond(message: NatsMessage, reply: bytes) -> None:
+async def respond(message: "NatsMessage", reply: bytes) -> None:
     """Reply to a request, if it asks for a reply; one too large for NATS becomes an error."""
     raw = message.raw_message
     if not raw.reply:

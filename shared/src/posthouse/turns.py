@@ -276,11 +276,15 @@ class ControlRequest(Wire):
 
 
 class ControlResult(Wire):
-    """Ids of waiting messages that the command ended; ``running`` if a turn is under way."""
+    """Ids of waiting messages that the command ended; ``running`` if a turn is under way.
+
+    ``sample`` is the newest stored text: a command is answered in its language.
+    """
 
     running: bool
     stopped: list[str] = Field(default_factory=list)
     waiting: int = 0
+    sample: str = ""
 
 
 class HeldLease(Wire):

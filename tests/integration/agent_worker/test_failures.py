@@ -4,6 +4,7 @@ import asyncio
 import json
 
 from posthouse import streams
+from posthouse.texts import language_of
 from tests.support.cluster import Cluster
 from tests.support.processes import ServiceProcess
 from tests.support.wait import eventually
@@ -77,9 +78,13 @@ async def test_new_starts_a_new_history(cluster: Cluster) -> None:
     await cluster.answered("im.cli.local")
     await cluster.js.publish("command.im.cli.local", json.dumps({"content": "/new"}).encode())
     await cluster.answered("im.cli.local", 2)
-    await cluster.say("im.cli.local", "what was my last message?")
+    await cluster.say("im.cli.local", "我上一条消息是什么？")
     answers = await cluster.answered("im.cli.local", 3)
     assert "17*23+4" not in answers[2]["content"]
+    # A command has no language of its own: it is answered in that of the conversation.
+    await cluster.js.publish("command.im.cli.local", json.dumps({"content": "/status"}).encode())
+    status = (await cluster.answered("im.cli.local", 4))[3]
+    assert language_of(status["content"]) == "zh"
 
 
 async def test_chat_messages_that_wait_are_merged(cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from posthouse.errors import BadRequest, Fenced, PosthouseError
+from tests.integration.memory.requests import GENERATION
 
 
 class Refused(Exception):
@@ -30,6 +31,11 @@ class Message:
     begun: int | None = None
     done: int | None = None
     stopped_by: int | None = None
+
+    @property
+    def outcome(self) -> str:
+        """What its sender still has to be told: a command names itself what it stopped."""
+        return "done" if self.stopped_by is not None else self.state
 
 
 @dataclass
@@ -149,15 +155,15 @@ class Conversation:
         if not self.is_live() and self.waiting():
             before = self.owner
             self.take(worker)
-            return {"state": "opened", "message": m.state, "took_over": before}
-        return {"state": "busy" if m.state == "waiting" else "done", "message": m.state}
+            return {"state": "opened", "message": m.outcome, "took_over": before}
+        return {"state": "busy" if m.state == "waiting" else "done", "message": m.outcome}
 
     def admit(self, epoch: int, seq: int, source: str, readable: bool) -> dict[str, Any]:
         """The holder found a message in the stream."""
         self.hold(epoch)
         m = self.store(seq, source, readable)
         self.checked = max(self.checked, seq)
-        return {"message": m.state, "waiting": self.waiting()[:10]}
+        return {"message": m.outcome, "waiting": self.waiting()[:10]}
 
     def control(self, op: str, seq: int) -> dict[str, Any]:
         """A command at a place of the stream."""
@@ -260,7 +266,7 @@ class Conversation:
             self.hold(epoch)
             self._finish(epoch, positions, history)
             for n, text in enumerate(finals, start=1):
-                self._send(f"turn:{positions[0]}:{n}", text)
+                self._send(f"turn:{GENERATION}:{positions[0]}:{n}", text)
             self.checked = max(self.checked, checked)
             if self.waiting():
                 self.lease = "live"

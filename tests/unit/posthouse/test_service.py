@@ -67,7 +67,6 @@ def test_a_bad_configuration_is_one_clear_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "event"),
     [
-        ("ConfigError", 2, "service.refused"),
         ("PermanentError", 2, "service.refused"),
         ("Unavailable", 1, "service.failed"),
     ],

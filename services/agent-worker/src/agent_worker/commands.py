@@ -47,7 +47,7 @@ class Commands:
             return
         result = await self._control(message, body, command)
         log.info("command.handled", op=command.op, running=result.running)
-        answer = _answer(command, result, language_of(body.content + body.sender_name))
+        answer = _answer(command, result, language_of(body.content + result.sample))
         await self._notices.notify(
             body.conversation,
             f"command:{letter.source_id}",

@@ -154,8 +154,12 @@ class Outbox(Protocol):
         """At most ``count`` messages; none when none came in ``timeout_s`` seconds."""
         ...
 
-    async def oldest_unfinished(self, subject: str) -> Found | None:
-        """The first message on a subject that is not known to be finished."""
+    async def next_after(self, subject: str, stream_seq: int) -> Found | None:
+        """The first message on a subject behind a place in the stream."""
+        ...
+
+    async def ack_floor(self) -> int:
+        """Up to this place in the stream every message of the bot is finished."""
         ...
 
     async def close(self) -> None:

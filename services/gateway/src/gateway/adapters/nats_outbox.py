@@ -81,18 +81,22 @@ class NatsOutbox:
                 return []
         return [NatsParcel(message) for message in messages]
 
-    async def oldest_unfinished(self, subject: str) -> "StoredParcel | None":
-        """The first message on a subject above the durable's ack floor. Raises Unavailable."""
+    async def next_after(self, subject: str, stream_seq: int) -> "StoredParcel | None":
+        """The first message on a subject behind a place in the stream. Raises Unavailable."""
         with unavailable(WHAT):
-            info = await self._js.consumer_info(streams.OUTBOUND, self._durable)
-            floor = info.ack_floor.stream_seq if info.ack_floor is not None else 0
             try:
                 found = await self._js.get_msg(
-                    streams.OUTBOUND, seq=floor + 1, subject=subject, next=True
+                    streams.OUTBOUND, seq=stream_seq + 1, subject=subject, next=True
                 )
             except NotFoundError:
                 return None
         return StoredParcel(found)
+
+    async def ack_floor(self) -> int:
+        """Up to here the durable has every ack. Raises Unavailable."""
+        with unavailable(WHAT):
+            info = await self._js.consumer_info(streams.OUTBOUND, self._durable)
+        return info.ack_floor.stream_seq if info.ack_floor is not None else 0
 
     async def close(self) -> None:
         """Hand back what came after the last fetch, and stop listening."""
@@ -108,7 +112,7 @@ class NatsOutbox:
 
 
 class StoredParcel:
-    """A message read from the stream, only to look at."""
+    """A message read from the stream; the durable hands it out as well."""
 
     def __init__(self, message: RawStreamMsg) -> None:
         self.subject: str = message.subject or ""

@@ -116,7 +116,8 @@ class Courier:
         log.warning("delivery.record_begun", key=letter.key, last=last)
 
     async def _first_unfinished(self, letter: Letter) -> int:
-        found = await self._out.outbox.oldest_unfinished(letter.subject)
+        floor = await self._out.outbox.ack_floor()
+        found = await self._out.outbox.next_after(letter.subject, floor)
         try:
             arrival = letters.read(found).arrival if found is not None else letter.arrival
         except BadMessage:  # it is dead-lettered when its turn comes

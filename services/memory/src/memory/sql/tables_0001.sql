@@ -57,6 +57,7 @@ create table mailbox (
     unique (key, source_id)
 ) with (fillfactor = 80);
 create index mailbox_waiting on mailbox (key, generation, seq) where state = 'waiting';
+create index mailbox_stopped on mailbox (key, reason) where state = 'stopped';
 
 create table step (
     key text not null,

@@ -122,5 +122,8 @@ begin
         perform fail('PH002', 'unknown command');
     end if;
     select count(*) into waits from mailbox where key = p_key and state = 'waiting';
-    return jsonb_build_object('running', running, 'stopped', ended, 'waiting', waits);
+    return jsonb_build_object('running', running, 'stopped', ended, 'waiting', waits,
+        'sample', coalesce((select left(body->>'content', 200) from mailbox
+                            where key = p_key and body is not null
+                            order by generation desc, seq desc limit 1), ''));
 end $$;

@@ -39,9 +39,11 @@ end $$;
 -- Whether this very commit was done before: its answer was lost.
 create function is_committed(p_key text, p_epoch bigint, p_positions jsonb) returns boolean
 language sql stable set search_path = turn_v1, public as $$
-    select coalesce(bool_and(m.done_epoch is not distinct from p_epoch), false)
+    -- A join would read the whole mailbox of the conversation: a list's length is not estimated.
+    select coalesce(bool_and(p_epoch is not distinct from (
+        select done_epoch from mailbox m
+        where m.key = p_key and m.generation = p.generation and m.seq = p.seq)), false)
     from jsonb_to_recordset(p_positions) as p(generation bigint, seq bigint)
-    left join mailbox m on m.key = p_key and m.generation = p.generation and m.seq = p.seq
 $$;
 
 create function commit(p_key text, p_epoch bigint, p_generation bigint, p_seq bigint,
