@@ -219,7 +219,8 @@ def _table(model: Model) -> str:
     for name, field in model.model_fields.items():
         wire = _wire_name(name, field)
         kind = _type(field.annotation) + _bounds(field)
-        cells = (f"`{wire}`", kind, _default(field), _meaning(model, wire))
+        meaning = field.description or _meaning(model, wire)
+        cells = (f"`{wire}`", kind, _default(field), meaning)
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
@@ -242,7 +243,7 @@ def _meaning_key(model: Model, name: str) -> str:
 def _meaning(model: Model, name: str) -> str:
     key = _meaning_key(model, name)
     if key not in _meanings():
-        raise LookupError(f"say in {FIELDS.name} what {model.__name__}.{name} means")
+        raise LookupError(f"say in tests/contract/{FIELDS.name} what {model.__name__}.{name} means")
     return _meanings()[key]
 
 

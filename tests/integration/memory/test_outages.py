@@ -117,6 +117,8 @@ async def test_it_survives_the_death_of_nats(
     service = await process(database).start()
     assert await _checks(service) == {"status": 200, "postgres": "ok", "nats": "ok"}
     await remote.lease(letter(1))
+    # Whoever held a lease while no service was there could not renew it either.
+    assert await beside.fetchval("select until > now() from grace")
     await beside.execute("update grace set until = '-infinity'")
     await beside.execute(EXPIRE)
     await crash(nats.server)
@@ -131,20 +133,6 @@ async def test_it_survives_the_death_of_nats(
     # Holders could not renew: the grace was there before the first call that might take over.
     assert (await remote.open(letter(2), "w2")).state == "busy"
     assert await beside.fetchval("select until > now() from grace")
-
-
-async def test_a_service_that_starts_gives_grace_first(
-    process: Starter,
-    database: str,
-    remote: Remote,
-    beside: "asyncpg.Connection[asyncpg.Record]",
-) -> None:
-    first = await process(database).start()
-    await remote.lease(letter(1))
-    await first.kill()
-    await beside.execute(EXPIRE)
-    await process(database).start()
-    assert (await remote.open(letter(1), "w2")).state == "busy"
 
 
 async def test_a_full_pool_is_busy_at_once_and_costs_no_renewal(
@@ -192,6 +180,30 @@ async def test_sigterm_ends_it_well_and_answers_first(
     await transaction.rollback()
     assert (await under_way).state == "busy"
     assert await ending == 0
+
+
+async def test_a_rolling_restart_loses_no_request(
+    process: Starter, database: str, nats: Nats
+) -> None:
+    first, second = process(database), process(database)
+    await asyncio.gather(first.start(), second.start())
+    stopped = asyncio.Event()
+    answered = 0
+
+    async def ask(remote: Remote) -> None:
+        nonlocal answered
+        while not stopped.is_set():
+            # One that is lost raises Unavailable, after three seconds.
+            await remote.beat()
+            answered += 1
+
+    asking = [asyncio.create_task(ask(Remote(await nats.connect()))) for _ in range(8)]
+    await eventually(lambda: answered > 100)
+    assert await first.stop() == 0
+    before = answered
+    await eventually(lambda: answered > before + 100)
+    stopped.set()
+    await asyncio.gather(*asking)
 
 
 async def test_sigterm_ends_it_while_it_waits(process: Starter) -> None:

@@ -122,8 +122,11 @@ class FakeWorld:
     async def fetch(self, count: int, timeout_s: float) -> Sequence[FakeParcel]:
         return []
 
-    async def oldest_unfinished(self, subject: str) -> Found | None:
+    async def next_after(self, subject: str, stream_seq: int) -> Found | None:
         return self.unfinished
+
+    async def ack_floor(self) -> int:
+        return 0
 
     async def close(self) -> None:
         return None

@@ -101,18 +101,18 @@ def decide(entry: Entry | None, message: Arrival, now: int, me: Replica) -> Acti
     return _next(entry.in_work(), message, now, me)
 
 
+def pause_s(message: Arrival, limits: DeliveryLimits) -> float:
+    """Seconds after which to look again at a busy conversation: soon, then less often."""
+    doubled: float = limits.first_look_s * 2 ** min(max(message.deliveries - 1, 0), 16)
+    return min(doubled, limits.busy_s)
+
+
 def _held(current: Current | None, message: Arrival, now: int, me: Replica) -> Wait | None:
     if current is None or current.until <= now or current.owner == me.owner:
         return None
     left_s = (current.until - now) / 1000
     # A pause after a failure lasts as long as it says; another sender may be done any time.
-    return _soon(left_s, message, me) if current.owner else Wait(left_s)
-
-
-def _soon(left_s: float, message: Arrival, me: Replica) -> Wait:
-    """Look again soon, then less and less often, at the latest after ``left_s`` seconds."""
-    pause_s = me.limits.first_look_s * 2 ** min(max(message.deliveries - 1, 0), 16)
-    return Wait(min(left_s, pause_s, me.limits.busy_s))
+    return Wait(min(left_s, pause_s(message, me.limits)) if current.owner else left_s)
 
 
 def _begin(entry: Entry | None, message: Arrival, now: int, me: Replica) -> Action:
@@ -120,7 +120,7 @@ def _begin(entry: Entry | None, message: Arrival, now: int, me: Replica) -> Acti
         return _next(None, message, now, me)
     since = max(message.published, me.started, entry.at if entry else 0)
     left_s = me.limits.unrecorded_gap_s - (now - since) / 1000
-    return _soon(left_s, message, me) if left_s > 0 else Locate()
+    return Wait(min(left_s, pause_s(message, me.limits))) if left_s > 0 else Locate()
 
 
 def _gap(entry: Entry, message: Arrival, now: int, me: Replica) -> Action:
@@ -130,7 +130,7 @@ def _gap(entry: Entry, message: Arrival, now: int, me: Replica) -> Action:
     current = entry.in_work()
     since = max(message.published, me.started, entry.at, current.until if current else 0)
     left_s = me.limits.gap_s - (now - since) / 1000
-    return _soon(left_s, message, me) if left_s > 0 else Ask(entry.last + 1)
+    return Wait(min(left_s, pause_s(message, me.limits))) if left_s > 0 else Ask(entry.last + 1)
 
 
 def _next(current: Current | None, message: Arrival, now: int, me: Replica) -> Action:

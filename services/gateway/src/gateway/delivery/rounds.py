@@ -9,6 +9,7 @@ import structlog
 
 from gateway.delivery import letter as letters
 from gateway.delivery.courier import Courier
+from gateway.delivery.decision import pause_s
 from gateway.delivery.letter import Letter
 from gateway.ports import DeadLetters, Outbox, Parcel
 from gateway.settings import DeliveryLimits
@@ -18,6 +19,7 @@ log = structlog.get_logger(__name__)
 
 PAUSE_S = 1.0
 BROKEN_PAUSE_S = 5.0
+
 
 class Lane:
     """Messages of one conversation in the order of their numbers."""
@@ -42,7 +44,7 @@ class Lane:
 
 
 class Rounds:
-    """Holds at most ``limits.slots`` messages; every conversation goes its own pace."""
+    """Works on at most ``limits.slots`` messages; every conversation goes its own pace."""
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class Rounds:
         self._held: set[Parcel] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
+        self._ahead = 0
         self._stopping = False
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -73,7 +76,7 @@ class Rounds:
             keeping.cancel()
 
     async def _take(self) -> None:
-        free = self._limits.slots - len(self._held)
+        free = self._limits.slots - len(self._held) - self._ahead
         self._room.clear()
         if free <= 0:
             await _at_most(self._room.wait(), self._limits.fetch_s)
@@ -101,42 +104,52 @@ class Rounds:
         if len(lane) < self._limits.per_conversation:
             lane.push(letter, parcel)
         else:
-            await self._settle(parcel, busy_pause_s(letter.arrival, self._limits))
+            await self._settle(parcel, pause_s(letter.arrival, self._limits))
 
     async def _run_lane(self, key: str) -> None:
-        lane = self._lanes[key]
+        lane, latest = self._lanes[key], None
         try:
-            latest: Letter | None = None
-            while lane and not self._stopping:
-                letter, parcel = lane.pop()
+            while not self._stopping:
+                letter, parcel = lane.pop() if lane else (await self._following(latest), None)
+                if letter is None:
+                    if lane:  # it came in the meantime
+                        continue
+                    return
                 delay_s = await self._deliver(letter, parcel)
-                if delay_s is None:
-                    latest = letter
-                else:
+                if delay_s is not None:
                     await self._hand_back(lane, delay_s)
-            if latest is not None and not self._stopping:
-                await self._go_on_after(latest)
+                    return
+                latest = letter
         finally:
             del self._lanes[key]
             await self._hand_back(lane, 0)
 
-    async def _go_on_after(self, letter: Letter) -> None:
-        """Deliver what was handed back while the conversation was busy.
+    async def _following(self, latest: Letter | None) -> Letter | None:
+        """What comes next in the conversation, if it is in the stream.
 
-        It comes again from the bus, when it is over already; to wait for that would cost a pause
-        for every few messages (6 messages a second, measured).
+        Other replicas and this one hand messages of a busy conversation back; to wait until they
+        come again would cost a pause for every few messages (6 messages a second, measured).
         """
-        ...
+        if latest is None or not latest.stream_seq:
+            return None
+        try:
+            found = await self._outbox.next_after(latest.subject, latest.stream_seq)
+            return letters.read(found) if found is not None else None
+        except (TransientError, BadMessage):
+            return None  # it is handed out anyway
 
-    async def _deliver(self, letter: Letter, parcel: Parcel) -> float | None:
+    async def _deliver(self, letter: Letter, parcel: Parcel | None) -> float | None:
         delay_s: float | None = self._limits.lease_s
+        self._ahead += parcel is None
         try:
             delay_s = await self._courier.deliver(letter)
         except Exception:
             log.exception("delivery.broken", key=letter.key, seq=letter.arrival.seq)
             delay_s = BROKEN_PAUSE_S
         finally:
-            await self._settle(parcel, delay_s)
+            self._ahead -= parcel is None
+            if parcel is not None:
+                await self._settle(parcel, delay_s)
         return delay_s
 
     async def _hand_back(self, lane: Lane, delay_s: float) -> None:
