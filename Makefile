@@ -68,11 +68,11 @@ docs: $(STAMP) ## Write docs/rpc.md from the code
 
 bench: $(STAMP) ## Run every benchmark in tests/bench
 	@set -e; for script in $(sort $(wildcard tests/bench/bench_*.py)); do \
-		echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
+		echo "== $$script"; $(BIN)/python -m "tests.bench.$$(basename $$script .py)" $(ARGS); done
 	$(BIN)/pytest -m bench $(NONE_IS_FINE)
 
 bench-turn: $(STAMP) ## Measure the cost of one turn
-	$(BIN)/python tests/bench/bench_turn.py $(ARGS)
+	@$(BIN)/python -m tests.bench.bench_turn $(ARGS)
 
 # Keeps the pinned versions that still fit. To renew them all: make lock ARGS=--upgrade
 lock: $(STAMP) ## Write requirements.lock anew

@@ -1,7 +1,7 @@
 """What turns cost and how long they take."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,8 @@ class Measurement:
         """The latency that this share of the turns does not exceed, in ms."""
         return self.latencies[min(len(self.latencies) - 1, int(share * len(self.latencies)))]
 
-    def cpu_of(self, *names: str) -> float:
-        """CPU of some processes together, in ms a turn."""
+    def cpu_of(self, names: Collection[str]) -> float:
+        """CPU of some of the processes together, in ms a turn."""
         return sum(self.cpu[name] for name in names)
 
     def to_dict(self) -> dict[str, Any]:

@@ -53,9 +53,13 @@ async def model() -> AsyncIterator[str]:
     )
     assert process.stdout is not None
     try:
-        yield (await process.stdout.readline()).decode().strip()
+        base_url = (await process.stdout.readline()).decode().strip()
+        # Without one of its own a provider asks the real OpenAI.
+        assert base_url, "the model did not start"
+        yield base_url
     finally:
-        process.terminate()
+        if process.returncode is None:
+            process.terminate()
         await process.wait()
 
 

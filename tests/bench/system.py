@@ -11,11 +11,8 @@ from posthouse.bootstrap import bootstrap
 from posthouse.embedded.nats import NatsServer
 from posthouse.embedded.postgres import PostgresServer
 from tests.bench.model import model
-from tests.support.cluster import Cluster, run_cluster
+from tests.support.cluster import run_cluster
 from tests.support.servers import Nats, create_template, fresh_database, postgres_folder
-
-PYTHON = ("memory", "agent-worker")
-SERVERS = ("nats", "postgres")
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class Servers:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids by name."""
+        """Process ids, by name."""
         return {"nats": self.nats.server.pid, "postgres": self.postgres.pid}
 
 
@@ -52,26 +49,17 @@ async def servers() -> AsyncIterator[Servers]:
             await postgres.stop()
 
 
-@dataclass(frozen=True)
-class System:
-    """The services over the servers."""
-
-    cluster: Cluster
-    pids: dict[str, int]
-
-
 @asynccontextmanager
-async def system(below: Servers) -> AsyncIterator[System]:
-    """A memory service and a worker that asks the instant model."""
+async def services(below: Servers) -> AsyncIterator[dict[str, int]]:
+    """Process ids, by name, of a memory service and a worker that asks the instant model."""
     async with model() as base_url:
         config = below.folder / "posthouse.yaml"
         config.write_text(yaml.safe_dump(_config(base_url)))
         async with run_cluster(
             below.nats, below.dsn, below.folder, POSTHOUSE_CONFIG=str(config)
         ) as cluster:
-            await cluster.start("agent_worker")
-            services = {p.package.replace("_", "-"): p.pid for p in cluster.processes}
-            yield System(cluster, services | below.pids)
+            memory, worker = *cluster.processes, await cluster.start("agent_worker")
+            yield {"memory": memory.pid, "worker": worker.pid}
 
 
 def _config(base_url: str) -> dict[str, object]:

@@ -209,7 +209,7 @@ def _models_in(annotation: Any) -> Iterator[Model]:
 def _docstring(model: Model) -> str:
     """As one paragraph, without the numbers of rules."""
     text = inspect.cleandoc(model.__doc__ or "").replace("``", "`")
-    return re.sub(r"\s+", " ", re.sub(r"\s*\((?:R\d+|PROTOCOL)[^)]*\)", "", text))
+    return re.sub(r"\s+", " ", re.sub(r"\s*\(R\d+[^)]*\)", "", text))
 
 
 def _table(model: Model) -> str:

@@ -52,7 +52,7 @@ class Nats:
     async def close(self) -> None:
         """Close what ``connect`` opened."""
         for client in self._clients:
-            await client.close()
+            await bus.close(client)
 
 
 async def crash(server: ChildProcess) -> None:

@@ -24,6 +24,10 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.g
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
+# Papers that the design came from; FAULTS alone is also the name of a list in tests.
+_PAPER = re.compile(
+    r"\b(?:PROTOCOL|DESIGN|FACTS|STYLE|RELIABILITY|FAULTS (?:of|section)|operations\.md)\b"
+)
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -159,6 +163,20 @@ def test_rules_that_the_code_names_are_explained() -> None:
     for source in sources:
         named = set(re.findall(r"\bR\d{1,2}\b", source.read_text("utf-8")))
         assert named <= explained, f"{source}: add {named - explained} to docs/architecture.md"
+
+
+def test_no_file_cites_papers_from_elsewhere() -> None:
+    sources = [
+        source
+        for folder in (ROOT / "shared", ROOT / "services", ROOT / "tests", ROOT / "docs")
+        for source in folder.rglob("*")
+        if source.suffix in (".py", ".sql", ".yaml", ".toml", ".md") and source != Path(__file__)
+    ]
+    sources += [*ROOT.glob("*.md"), *ROOT.glob("*.yaml"), *ROOT.glob("*.toml"), ROOT / "Makefile"]
+    assert README in sources
+    for source in sources:
+        found = _PAPER.search(source.read_text("utf-8"))
+        assert found is None, f"{source}: {found and found[0]} is no part of this project"
 
 
 def test_every_word_has_its_chinese() -> None:

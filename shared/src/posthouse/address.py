@@ -1,7 +1,7 @@
 """Addresses: who a message comes from, goes to, and which conversation it belongs to.
 
 ``scheme://domain[/id]`` with the schemes ``im``, ``agent`` and ``system``; the id may contain
-slashes. An address is written as its URI string in JSON. Source: PROTOCOL section 1.
+slashes. An address is written as its URI string in JSON.
 """
 
 import re

@@ -77,7 +77,7 @@ async def check(js: JetStreamContext, domains: Iterable[str] = ()) -> list[Diffe
 
 
 async def create_events(js: JetStreamContext) -> None:
-    """Create EVENTS, which a restart takes; whoever finds it missing does so (DESIGN 5).
+    """Create EVENTS, which a restart takes; whoever finds it missing does so.
 
     Does nothing when it is there. Raises the errors of nats-py.
     """

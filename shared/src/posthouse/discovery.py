@@ -1,6 +1,6 @@
 """Finds channels, tools and providers: one file each, or a third party's entry point.
 
-A module counts when it has the asked-for attribute (as ``build`` or ``tools``). STYLE rule: a new
+A module counts when it has the asked-for attribute (as ``build`` or ``tools``). So a new
 channel, tool or provider is one new file.
 """
 

@@ -1,4 +1,4 @@
-"""Dead letters: what could not be handled is kept with its reason (PROTOCOL section 1)."""
+"""Dead letters: what could not be handled is kept with its reason (docs/protocol.md)."""
 
 from nats.js import JetStreamContext
 

@@ -1,4 +1,4 @@
-"""Events of a workflow: what happens while an agent works (PROTOCOL section 6, R16)."""
+"""Events of a workflow: what happens while an agent works (docs/protocol.md, R16)."""
 
 from typing import Any
 

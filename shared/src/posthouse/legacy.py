@@ -1,7 +1,7 @@
 """Reads the payloads of older senders: flat keys, camelCase, Go-style capitals.
 
-Source: PROTOCOL section 2. ``channel`` + ``sender_id`` become ``from``, ``channel`` + ``chat_id``
-become ``conversation``; the channel ``agent`` names the parent agent instead.
+``channel`` + ``sender_id`` become ``from``, ``channel`` + ``chat_id`` become ``conversation``; the
+channel ``agent`` names the parent agent instead. All keys: docs/protocol.md.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The one message protocol: IM to agent, agent to agent, agent to IM. Source: PROTOCOL section 2.
+"""The one message protocol: IM to agent, agent to agent, agent to IM (docs/protocol.md).
 
 Models are frozen; unknown fields are ignored, so that services of two versions understand each
 other; ``None`` means absent. Media travel as references, never inline.
@@ -251,7 +251,7 @@ def _own_id(address: Address) -> str:
 
 
 def read_inbound(body: bytes, key: str, *, default_id: str, time: datetime) -> InboundMessage:
-    """Read a body that came in for the conversation ``key`` (PROTOCOL 2, R5).
+    """Read a body that came in for the conversation ``key`` (R5).
 
     Only ``content`` (or media) is required: the conversation comes from the key, the sender is
     the conversation, id and time are the given defaults. Raises BadMessage, with a ``reason``

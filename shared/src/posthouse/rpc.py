@@ -1,7 +1,7 @@
 """Request/reply between services: typed requests, typed results, typed errors.
 
 Reply on the wire: ``{"ok": true, "result": …}`` or ``{"ok": false, "error": {code, message,
-retryable, details}}`` (PROTOCOL section 5). A handler's error becomes such a reply, so that a
+retryable, details}}`` (docs/rpc.md). A handler's error becomes such a reply, so that a
 caller never waits for its timeout to learn of a failure.
 """
 

@@ -1,4 +1,4 @@
-"""Configuration: ``posthouse.yaml``, overridden by the environment (PROTOCOL section 8).
+"""Configuration: ``posthouse.yaml``, overridden by the environment.
 
 A variable is ``POSTHOUSE_`` + the path in capitals, joined by ``__``: ``POSTHOUSE_NATS_URL``,
 ``POSTHOUSE_BUDGETS__DEADLINE_S``. The file is ``$POSTHOUSE_CONFIG``, else ``posthouse.yaml`` in
@@ -27,7 +27,7 @@ CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 CONFIG_FILE = "posthouse.yaml"
 DEFAULTS_FILE = Path(__file__).with_name("defaults.yaml")
 
-QueueMode = Literal["queue", "collect", "steer", "interrupt"]
+QueueMode = Literal["queue", "collect"]
 LogLevel = Annotated[
     Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
     BeforeValidator(lambda level: level.upper() if isinstance(level, str) else level),
@@ -176,9 +176,23 @@ def _file_from_environment() -> Path | None:
     return default if default.exists() else None
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice, where YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} stands twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+        data = yaml.load(file.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror or error}") from error
     except yaml.MarkedYAMLError as error:

@@ -1,8 +1,8 @@
 """Streams, consumers and buckets: declared here and nowhere else.
 
-``bootstrap.py`` creates them and compares them (R23). Ages and limits: docs/operations.md.
-Sources: PROTOCOL section 1, R1 (caps are disaster bounds), FACTS of the measured settings
-(discard new per subject, duplicate window, explicit acks without a delivery limit).
+``bootstrap.py`` creates them and compares them (R23); docs/architecture.md lists them. Limits
+per subject are for disasters only (R1). Acks are explicit and deliveries have no limit: what is
+not finished comes again.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Every NATS subject, spelled once. Source: PROTOCOL section 1, DESIGN section 5.
+"""Every NATS subject, spelled once (docs/protocol.md).
 
 An address becomes subject tokens: ``[A-Za-z0-9_-]`` stay, every other UTF-8 byte is ``=HH``, an
 empty token is ``=``. An escaped id over 120 characters is replaced by ``=h`` and 32 hex digits of

@@ -1,5 +1,5 @@
 """Requests and results of ``memory.turn.*``, ``memory.call.*``, ``memory.history.*`` and
-``memory.delivery.*`` (PROTOCOL section 5).
+``memory.delivery.*`` (docs/rpc.md).
 
 A conversation is named by its key (``im.cli.local``, see ``subjects.py``). A **position** is a
 place in the INBOUND stream: the stream's generation (creation time in ms) and a sequence. A turn

@@ -11,6 +11,7 @@ from gateway.delivery.record import Current, Entry, Unknown
 from gateway.ports import OutcomeUnknown
 from posthouse import subjects
 from posthouse.address import Address
+from posthouse.embedded.nats import NatsServer
 from posthouse.errors import PermanentError, TransientError
 from tests.integration.gateway.post_office import (
     FakeChannel,
@@ -22,7 +23,7 @@ from tests.integration.gateway.post_office import (
     message,
     open_office,
 )
-from tests.support.servers import Nats
+from tests.support.servers import Nats, crash
 from tests.support.wait import eventually
 
 
@@ -136,6 +137,49 @@ async def test_a_hanging_conversation_does_not_hold_the_others(
         await settled(office, "c0", 10, 20)
     for name in names:
         assert channel.texts(name) == [str(seq) for seq in range(1, 11)]
+
+
+async def test_a_long_backlog_of_one_conversation_flows(bus: Nats, office: PostOffice) -> None:
+    channel = FakeChannel(idempotent=False)
+    for seq in range(1, 101):
+        await office.publish(message("a", seq))
+    async with delivering(bus, channel), delivering(bus, channel):
+        await eventually(lambda: len(channel.sends) == 100, 25)
+        await settled(office, "a", 100)
+    assert channel.texts("a") == [str(seq) for seq in range(1, 101)]
+    assert office.asked == []
+
+
+async def test_a_restart_of_nats_in_the_middle(
+    bus: Nats, office: PostOffice, own_nats: NatsServer
+) -> None:
+    channel = FakeChannel(idempotent=False)
+
+    async def take_time(sent: Sent) -> None:
+        await asyncio.sleep(0.05)
+
+    channel.before = take_time
+    names = [f"c{n}" for n in range(4)]
+    for seq in range(1, 9):
+        for name in names:
+            await office.publish(message(name, seq))
+    async with delivering(bus, channel), delivering(bus, channel):
+        await eventually(lambda: len(channel.sends) >= 6)
+        await crash(own_nats)
+        await asyncio.sleep(1)
+        await own_nats.start()
+        await eventually(lambda: office.connection.is_connected, 15)
+        for name in names:
+            await settled(office, name, 8, 40)
+    for name in names:
+        record = await office.record(name)
+        assert record is not None
+        unknown = {str(note.seq) for note in record.unknown}
+        texts = channel.texts(name)
+        assert texts == sorted(set(texts), key=int)
+        assert {*texts, *unknown} == {str(seq) for seq in range(1, 9)}
+    assert office.asked == []
+    assert await office.dead() == []
 
 
 async def test_expired_message_goes_to_the_dead_letters(bus: Nats, office: PostOffice) -> None:

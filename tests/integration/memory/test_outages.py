@@ -1,6 +1,8 @@
 """The memory service as a process, when its servers are away, full or not as they should be."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,31 @@ async def test_it_waits_for_postgres_and_survives_its_death(
     assert beat.lost == []
     assert beat.grace_s > 0
     assert (await remote.open(letter(2), "w2")).state == "busy"
+
+
+async def test_it_answers_while_postgres_does_not(
+    process: Starter, own_postgres: PostgresServer, nats: Nats
+) -> None:
+    """A paused Postgres: every call is refused in time, none is left hanging."""
+    await asyncio.to_thread(migrate, own_postgres.dsn)
+    await process(own_postgres.dsn, pool_size=2).start()
+    workers = [Remote(await nats.connect(), f"im.cli.c{n}") for n in range(4)]
+    leases = [await worker.lease(letter(1)) for worker in workers]
+    os.killpg(own_postgres.pid, signal.SIGSTOP)
+    try:
+        for _ in range(2):
+            answers = await asyncio.gather(
+                *(worker.open(letter(2), timeout_s=2.8) for worker in workers),
+                *(worker.beat(1) for worker in workers),
+                return_exceptions=True,
+            )
+            assert all(isinstance(answer, TransientError) for answer in answers)
+            assert not [answer for answer in answers if "TimeoutError" == str(answer)[-12:]]
+    finally:
+        os.killpg(own_postgres.pid, signal.SIGCONT)
+    await eventually(lambda: _answers(workers[0]), 30)
+    for worker, lease in zip(workers, leases, strict=True):
+        assert (await worker.beat(lease.epoch)).lost == []
 
 
 async def test_it_survives_the_death_of_nats(

@@ -23,7 +23,7 @@ async def _together(rows: Rows, *calls: Awaitable[T]) -> list[T | BaseException]
     async with rows.another() as beside:
         transaction = beside.transaction()
         await transaction.start()
-        await beside.execute("lock table conversation in share row exclusive mode")
+        await beside.execute("select 1 from conversation for update")
         tasks = []
         for count, call in enumerate(calls, start=1):
             tasks.append(asyncio.ensure_future(call))

@@ -104,6 +104,12 @@ async def test_a_message_before_an_earlier_stop_is_stopped(memory: Api) -> None:
     assert (await memory.open(letter(6))).state == "opened"
 
 
+async def test_a_stop_covers_older_streams_and_no_newer_one(memory: Api) -> None:
+    await memory.control("stop", 5)
+    assert (await memory.open(letter(9, source="old", generation=500))).message == "stopped"
+    assert (await memory.open(letter(3, source="new", generation=2000))).message == "waiting"
+
+
 async def test_an_expired_lease_is_taken_over(memory: Api, taker: Api, rows: Rows) -> None:
     first = await memory.lease(letter(1))
     await rows.expire()

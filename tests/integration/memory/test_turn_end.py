@@ -254,6 +254,8 @@ async def test_steps_survive_a_hand_over(memory: Api) -> None:
 async def test_time_between_release_and_take_over_is_given_back(memory: Api, rows: Rows) -> None:
     epoch = await _begun(memory, 1)
     await memory.release(epoch)
-    await rows.connection.execute("update conversation set idle_since = now() - interval '30 s'")
+    await rows.connection.execute(
+        "update conversation set idle_since = idle_since - interval '30 s'"
+    )
     await memory.lease(letter(1), worker="w2")
     assert 30_000 <= (await rows.message(1))["given_back_ms"] < 40_000

@@ -145,6 +145,18 @@ async def test_without_a_record_and_without_help_it_begins_with_what_came(
     assert (scene.channel.shown(), scene.entry.floor) == (["7"], 6)
 
 
+async def test_a_skipped_message_that_comes_after_all_is_not_lost_silently() -> None:
+    scene = Scene()
+    scene.begin_with(Entry(generation=1, last=1))
+    assert await scene.courier.deliver(letter(message(4))) is None
+    assert (scene.world.asked, scene.channel.shown()) == ([2, 3], ["4"])
+    assert await scene.courier.deliver(letter(message(2))) is None
+    assert scene.channel.shown() == ["4"]
+    assert [name for name, _ in scene.world.dead] == ["delivery:im.web.a:1:2"]
+    assert await scene.courier.deliver(letter(message(4))) is None
+    assert len(scene.world.dead) == 1
+
+
 async def test_memory_that_is_down_or_confused_is_waited_for() -> None:
     scene = Scene()
     scene.begin_with(Entry(generation=1, last=1))

@@ -158,9 +158,9 @@ def test_log_levels_in_any_case(level: str, write: Write) -> None:
 BOTS = """
 channels:
   feishu:
-    - {queue_mode: steer}
+    - {queue_mode: queue}
     - {bot: bot2, app_id: x}
-    - {bot: bot3, queue_mode: interrupt}
+    - {bot: bot3, queue_mode: collect}
   web:
     - {queue_mode: collect}
 """
@@ -171,9 +171,9 @@ channels:
     [
         ("cli", "queue"),
         ("web", "collect"),
-        ("feishu", "steer"),
+        ("feishu", "queue"),
         ("feishu+bot2", "collect"),
-        ("feishu+bot3", "interrupt"),
+        ("feishu+bot3", "collect"),
         ("feishu+other", "collect"),
         ("slack", "collect"),
     ],
@@ -193,3 +193,10 @@ def test_bots_have_domains_of_their_own(write: Write) -> None:
     feishu = load(write(BOTS)).channels["feishu"]
     assert [bot.domain("feishu") for bot in feishu] == ["feishu", "feishu+bot2", "feishu+bot3"]
     assert (feishu[1].model_extra or {})["app_id"] == "x"
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "posthouse.yaml"
+    file.write_text("slots: 2\nworkers: 1\nslots: 3\n")
+    with pytest.raises(ConfigError, match="'slots' stands twice"):
+        load(file)

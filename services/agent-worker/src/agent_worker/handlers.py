@@ -1,4 +1,4 @@
-"""Requests to agents on the bus (PROTOCOL section 4)."""
+"""Requests to agents on the bus (docs/protocol.md)."""
 
 from collections.abc import Awaitable, Callable
 

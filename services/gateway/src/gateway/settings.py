@@ -30,9 +30,9 @@ class DeliveryLimits:
     send_s: float = 60.0
     """Longest time for one part, whatever the channel does."""
     first_look_s: float = 0.05
-    busy_s: float = 5.0
-    """Pauses before looking again at a conversation that is busy: the first, doubled each time,
-    and the longest. Whoever serves it goes on with what is handed back meanwhile."""
+    busy_s: float = 2.5
+    """Pauses before looking again at a busy conversation: the first, doubled each time, and the
+    longest, well below ``gap_s``. Whoever serves it goes on with what is handed back meanwhile."""
     backoff_s: float = 1.0
     max_backoff_s: float = 60.0
     give_up_s: float = 24 * 3600.0

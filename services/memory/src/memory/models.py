@@ -145,7 +145,7 @@ class History(SQLModel, table=True):
 
 
 class MemoryBlock(SQLModel, table=True):
-    """Core memory: persona, human, working_context (DESIGN section 10)."""
+    """Core memory: persona, human, working_context."""
 
     __tablename__ = "agent_memory_blocks"
 

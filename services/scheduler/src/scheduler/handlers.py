@@ -12,7 +12,7 @@ from scheduler.ports import Schedules
 
 QUEUE = "scheduler"
 LATER = ("create", "show", "preview", "pause", "resume", "run", "update", "delete", "reconcile")
-"""The verbs of PROTOCOL section 5 that this version does not serve yet."""
+"""Verbs that this version does not serve yet."""
 
 
 class NotSupported(PermanentError):

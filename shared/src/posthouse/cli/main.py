@@ -12,7 +12,7 @@ from posthouse import __version__
 from posthouse.cli.bootstrap import bootstrap
 from posthouse.cli.send import send
 from posthouse.cli.up import up
-from posthouse.errors import ConfigError, PosthouseError
+from posthouse.errors import AddressError, ConfigError, PosthouseError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -49,7 +49,7 @@ def main() -> None:
     """Run the command of ``sys.argv``; errors that a user can act on become one clear message."""
     try:
         app()
-    except ConfigError as error:
+    except (ConfigError, AddressError) as error:
         _fail(error.message, EXIT_USAGE)
     except PosthouseError as error:
         _fail(error.message, EXIT_FAILED)

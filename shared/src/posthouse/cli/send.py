@@ -9,7 +9,7 @@ from uuid import uuid4
 import typer
 
 from posthouse.cli.connect import DEFAULT_DATA_DIR, DataDirOption, connected, find_bus
-from posthouse.errors import BadRequest, Unavailable
+from posthouse.errors import AddressError, BadRequest, Unavailable
 
 if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
@@ -43,8 +43,10 @@ def send(
     from posthouse.messages import InboundMessage
 
     if not text.strip():
-        raise BadRequest("there is nothing to send; write some text")
+        raise typer.BadParameter("there is nothing to send; write some text", param_hint="TEXT")
     sender = Address.parse(address)
+    if not sender.is_im:
+        raise AddressError(f"{address} is no chat; write im://channel/id, as in {DEFAULT_ADDRESS}")
     message = InboundMessage(
         id=f"cli::{uuid4().hex}", from_=sender, conversation=sender, content=text
     )

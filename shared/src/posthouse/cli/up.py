@@ -2,6 +2,7 @@
 
 import asyncio
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -120,11 +121,20 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
     return True
 
 
+def _program() -> str:
+    """How to call this program from here: by name if a shell finds it, else by its path."""
+    own = Path(sys.argv[0])
+    if own.name != "posthouse":
+        return "python -m posthouse"
+    found = shutil.which("posthouse")
+    return "posthouse" if found and Path(found).samefile(own) else shlex.quote(sys.argv[0])
+
+
 def _next_steps(info: "StackInfo", data_dir: Path, logs: Path) -> dict[str, str]:
     where = "" if data_dir == DEFAULT_DATA_DIR else f" --data-dir {shlex.quote(str(data_dir))}"
     return {
         "web": info.http_url,
-        "try": f'posthouse send{where} "{EXAMPLE}"',
+        "try": f'{_program()} send{where} "{EXAMPLE}"',
         "NATS": info.nats_url,
         "Postgres": info.postgres_dsn,
         "logs": str(logs),

@@ -165,9 +165,10 @@ async def test_a_message_that_is_too_large_is_refused(agent: Agent) -> None:
         (("",), "there is nothing to send"),
         (("hi", "--as", "local"), "is no address"),
         (("hi", "--as", "smtp://x"), "unknown scheme"),
+        (("hi", "--as", "agent://main"), "is no chat"),
     ],
 )
 async def test_wrong_use_is_explained(agent: Agent, args: tuple[str, ...], words: str) -> None:
     result = await agent.user_sends(*args)
-    assert result.code == 1
+    assert result.code == 2
     assert words in result.err

@@ -99,7 +99,7 @@ class JetStreamInbox:
         return self._subscriptions[durable]
 
     async def next_message(self, subject: str, after: Position) -> StreamMessage | None:
-        """Asks the leader: a lagging replica may miss a message (FACTS of the measured runs)."""
+        """Asks the leader: a lagging replica may miss a message."""
         try:
             found = await self._js.get_msg(
                 streams.INBOUND, seq=after.seq + 1, subject=subject, next=True

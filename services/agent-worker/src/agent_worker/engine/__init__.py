@@ -1,4 +1,4 @@
-"""The engine: ``run(config)`` executes main agents and sub-agents alike (PROTOCOL section 3)."""
+"""The engine: ``run(config)`` executes main agents and sub-agents alike."""
 
 from agent_worker.engine.cancellation import Cancellation
 from agent_worker.engine.config import RunConfig, TranscriptEntry, build_tool_context

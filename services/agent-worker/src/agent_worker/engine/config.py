@@ -31,7 +31,7 @@ class TranscriptEntry(NamedTuple):
 
 @dataclass(kw_only=True, slots=True)
 class RunConfig:
-    """One run (PROTOCOL section 3). Use each config once; ``messages`` stays as it is.
+    """One run. Use each config once; ``messages`` stays as it is.
 
     ``model`` is ``provider/model``, '' = by ``tier``. ``messages`` hold the system message, the
     history and the new user messages. ``run_id`` must be the same for a resume. ``deadline_ms``

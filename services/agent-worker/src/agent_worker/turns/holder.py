@@ -132,7 +132,7 @@ class Holder:
         self.committing = True
 
     async def _next_positions(self) -> list[Position]:
-        """The messages of the next turn, when nothing older can be missing (FACTS: order)."""
+        """The messages of the next turn, when nothing older can be missing."""
         await self._look_up()
         waiting = [w.position for w in self._waiting]
         return waiting if self._merge else waiting[:1]

@@ -91,7 +91,7 @@ class Courier:
         outgoing = await self._out.memory.missing(letter.key, letter.arrival.generation, seq)
         if outgoing is None:
             log.warning("delivery.skipped", key=letter.key, seq=seq)
-            entry = self._entry(letter, stored).finished(seq, self._out.clock())
+            entry = self._entry(letter, stored).without(seq, self._out.clock())
             await self._claim(letter, stored).write(entry)
             return None
         if outgoing.seq != seq:

@@ -90,8 +90,9 @@ def decide(entry: Entry | None, message: Arrival, now: int, me: Replica) -> Acti
     if entry.generation > message.generation:
         return Refuse("a restore replaced the generation it belongs to")
     if entry.generation == message.generation and message.seq <= entry.last:
-        late = message.seq <= entry.floor
-        return Refuse("it came after the messages that follow it") if late else Done()
+        if entry.never_saw(message.seq):
+            return Refuse("it came after the messages that follow it")
+        return Done()
     if wait := _held(entry.in_work(), message, now, me):
         return wait
     if entry.generation < message.generation:

@@ -29,6 +29,11 @@ class Letter:
     stream_seq: int = 0
 
     @property
+    def place(self) -> tuple[int, int]:
+        """Generation and seq: its place in the conversation."""
+        return self.arrival.generation, self.arrival.seq
+
+    @property
     def name(self) -> str:
         """The same for the same message, wherever it came from."""
         return f"delivery:{self.key}:{self.arrival.generation}:{self.arrival.seq}"

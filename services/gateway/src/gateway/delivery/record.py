@@ -10,7 +10,7 @@ from pydantic import Field
 
 from posthouse.messages import Wire
 
-MAX_UNKNOWN = 20
+MAX_NOTES = 20
 
 PartState = Literal["sending", "sent", "unknown"]
 
@@ -38,8 +38,8 @@ class Current(Wire):
 
 
 class Entry(Wire):
-    """The record. ``floor``: what came before the record began; ``at``: its latest change;
-    ``unknown``: the newest parts whose outcome is unknown.
+    """The record. ``floor``: what came before the record began; ``at``: its latest change; the
+    newest notes of ``unknown`` parts and of messages ``skipped`` because nobody had them.
     """
 
     generation: int
@@ -47,7 +47,8 @@ class Entry(Wire):
     current: Current | None = None
     floor: int = 0
     at: int = 0
-    unknown: tuple[Unknown, ...] = Field(default=(), max_length=MAX_UNKNOWN)
+    unknown: tuple[Unknown, ...] = Field(default=(), max_length=MAX_NOTES)
+    skipped: tuple[int, ...] = Field(default=(), max_length=MAX_NOTES)
 
     def in_work(self) -> Current | None:
         """The current message, None when it is over."""
@@ -60,7 +61,7 @@ class Entry(Wire):
 
     def mark_unknown(self, seq: int, part: int) -> "Entry":
         """Note that the outcome of a part is unknown; the oldest notes make room."""
-        notes = (*self.unknown, Unknown(seq=seq, part=part))[-MAX_UNKNOWN:]
+        notes = (*self.unknown, Unknown(seq=seq, part=part))[-MAX_NOTES:]
         return self.model_copy(update={"unknown": notes})
 
     def is_unknown(self, seq: int, part: int) -> bool:
@@ -74,3 +75,12 @@ class Entry(Wire):
     def finished(self, seq: int, now: int) -> "Entry":
         """The same with ``seq`` over."""
         return self.model_copy(update={"last": seq, "current": None, "at": now})
+
+    def without(self, seq: int, now: int) -> "Entry":
+        """The same with ``seq`` over, never seen."""
+        skipped = (*self.skipped, seq)[-MAX_NOTES:]
+        return self.finished(seq, now).model_copy(update={"skipped": skipped})
+
+    def never_saw(self, seq: int) -> bool:
+        """True for a message that was passed over: it came before the record, or was skipped."""
+        return seq <= self.floor or seq in self.skipped

@@ -21,6 +21,10 @@ PAUSE_S = 1.0
 BROKEN_PAUSE_S = 5.0
 
 
+Work = tuple[Letter, Parcel | None]
+"""A message to deliver, and what the bus handed over, if it did already."""
+
+
 class Lane:
     """Messages of one conversation in the order of their numbers."""
 
@@ -33,14 +37,18 @@ class Lane:
 
     def push(self, letter: Letter, parcel: Parcel) -> None:
         """Add a message."""
-        place = letter.arrival
-        item = (place.generation, place.seq, next(self._number), letter, parcel)
-        heapq.heappush(self._heap, item)
+        heapq.heappush(self._heap, (*letter.place, next(self._number), letter, parcel))
 
     def pop(self) -> tuple[Letter, Parcel]:
         """Take the first message."""
         *_, letter, parcel = heapq.heappop(self._heap)
         return letter, parcel
+
+    def may_follow(self, latest: Letter | None) -> bool:
+        """Whether the first message may come next behind ``latest``, with no gap between."""
+        if not self._heap:
+            return False
+        return latest is None or self._heap[0][:2] <= (latest.place[0], latest.place[1] + 1)
 
 
 class Rounds:
@@ -98,7 +106,7 @@ class Rounds:
             self._start(self._discard(parcel, error))
             return
         if letter.key not in self._lanes:
-            self._lanes[letter.key] = []
+            self._lanes[letter.key] = Lane()
             self._start(self._run_lane(letter.key))
         lane = self._lanes[letter.key]
         if len(lane) < self._limits.per_conversation:
@@ -109,20 +117,25 @@ class Rounds:
     async def _run_lane(self, key: str) -> None:
         lane, latest = self._lanes[key], None
         try:
-            while not self._stopping:
-                letter, parcel = lane.pop() if lane else (await self._following(latest), None)
-                if letter is None:
-                    if lane:  # it came in the meantime
-                        continue
-                    return
+            while not self._stopping and (work := await self._next(lane, latest)):
+                letter, parcel = work
                 delay_s = await self._deliver(letter, parcel)
                 if delay_s is not None:
                     await self._hand_back(lane, delay_s)
                     return
-                latest = letter
+                if latest is None or letter.place > latest.place:
+                    latest = letter
         finally:
             del self._lanes[key]
             await self._hand_back(lane, 0)
+
+    async def _next(self, lane: Lane, latest: Letter | None) -> Work | None:
+        if lane.may_follow(latest):
+            return lane.pop()
+        following = await self._following(latest)
+        if following is not None:
+            return following, None
+        return lane.pop() if lane else None
 
     async def _following(self, latest: Letter | None) -> Letter | None:
         """What comes next in the conversation, if it is in the stream.
