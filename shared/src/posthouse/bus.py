@@ -35,12 +35,18 @@ FRAMES = "Posthouse-Frames"
 KIND = "Posthouse-Kind"
 
 CONNECT_TIMEOUT_S = 5
+# How often nats-py tries to connect. It must not be for ever before the first connection, which
+# would then never fail, nor after the last: a cancellation that comes together with a refused
+# connection is lost on it (seen: a process that did not end).
+_TRIES = "max_reconnect_attempts"
+_FEW = 1
+_FOR_EVER = -1
 _OPTIONS: dict[str, Any] = {
     "connect_timeout": CONNECT_TIMEOUT_S,
     "ping_interval": 5,
     "max_outstanding_pings": 2,
-    "max_reconnect_attempts": -1,
     "reconnect_time_wait": 0.25,
+    _TRIES: _FEW,
 }
 
 Callback = Callable[[], Awaitable[None]]
@@ -54,11 +60,12 @@ async def _on_error(error: Exception) -> None:
 async def connect(url: str, name: str, reconnected: Callback | None = None) -> Client:
     """A connection that reconnects for ever. Raises Unavailable if the first try fails."""
     try:
-        # What may reconnect for ever also tries its first connection for ever (seen).
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            return await nats.connect(
+            connection = await nats.connect(
                 url, name=name, error_cb=_on_error, reconnected_cb=reconnected, **_OPTIONS
             )
+        connection.options[_TRIES] = _FOR_EVER
+        return connection
     except (nats.errors.Error, OSError, TimeoutError) as error:
         raise Unavailable(f"NATS does not answer at {_safe(url)}", url=_safe(url)) from error
 
@@ -97,6 +104,8 @@ async def start(broker: "NatsBroker") -> None:
     """Connect a broker and start its subscribers. Raises Unavailable if NATS does not answer."""
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            connection = await broker.connect()
+            connection.options[_TRIES] = _FOR_EVER
             await broker.start()
     except (nats.errors.Error, OSError, TimeoutError) as error:
         raise Unavailable(f"NATS does not answer: {type(error).__name__}") from error
@@ -104,11 +113,15 @@ async def start(broker: "NatsBroker") -> None:
 
 async def stop(broker: "NatsBroker", timeout_s: float = 28.0) -> None:
     """Let the handlers under way end, then close. Raises nothing: NATS may be away."""
+    connection = broker._connection
     await _quietly(broker.stop, timeout_s)
+    if connection is not None:  # FastStream leaves it open when it cannot be drained
+        await close(connection)
 
 
 async def close(connection: Client, timeout_s: float = 5.0) -> None:
     """Send what is buffered, then close. Raises nothing: NATS may be away."""
+    connection.options[_TRIES] = _FEW
     await _quietly(connection.close, timeout_s)
 
 

@@ -109,6 +109,10 @@ async def test_a_full_conversation_is_429_and_others_go_on(
         assert codes == [202, 202, 429]
         other = await http.post("/api/conversations/c2/messages", json={"content": "hi"})
         assert other.status_code == 202
+        config.max_bytes = 1
+        await office.js.update_stream(config)
+        other = await http.post("/api/conversations/c3/messages", json={"content": "hi"})
+        assert (other.status_code, other.json()["error"]["code"]) == (503, "unavailable")
 
 
 async def test_history_comes_from_memory(gateway: Gateway) -> None:

@@ -1,124 +1,17 @@
 """The heartbeat: what a beat asks for, and what becomes of its answer (R11)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import cast
+from collections.abc import AsyncIterator
 
 import pytest
 
-from agent_worker.ports import TurnApi
-from agent_worker.turns.heartbeat import Conversations, Heartbeat
-from agent_worker.turns.holder import Holder
-from agent_worker.turns.outbox import Outbox
 from posthouse.errors import Fenced, Unavailable
-from posthouse.turns import (
-    Controls,
-    HeartbeatRequest,
-    HeartbeatResult,
-    HeldCall,
-    HeldLease,
-    Lease,
-    Outgoing,
-    Position,
-    Published,
-)
+from posthouse.turns import Controls, HeldCall, HeldLease, Published
 from tests.support.wait import eventually
-from tests.unit.agent_worker.ports import FakePublisher, FakeTurnApi
-from tests.unit.agent_worker.test_outbox import outgoing
+from tests.unit.agent_worker.beating import PLACE, Held, Worker, lease
+from tests.unit.agent_worker.ports import KEY, outgoing
 
-KEY = "im.cli.local"
-PLACE = Position(generation=1, seq=1)
 NEVER = 10**6
-
-
-def lease(key: str = KEY, epoch: int = 1) -> Lease:
-    """A lease on a conversation."""
-    return Lease(key=key, address="im://cli/local", tenant_id=1, epoch=epoch, checked=PLACE)
-
-
-class Held(Holder):
-    """A holder that works until it is ended."""
-
-    def __init__(self, lease: Lease) -> None:
-        self.lease = lease
-        self.committing = False
-        self.freed = False
-        self.obeyed: list[Controls] = []
-        self.ended = asyncio.Event()
-
-    def obey(self, controls: Controls) -> None:
-        """See Holder."""
-        self.obeyed.append(controls)
-
-    async def run(self) -> None:
-        """See Holder."""
-        try:
-            await self.ended.wait()
-        finally:
-            self.ended.set()
-
-
-class Memory:
-    """The memory service: answers as told, or fails; notes what it was asked."""
-
-    def __init__(self) -> None:
-        self.requests: list[HeartbeatRequest] = []
-        self.answer = HeartbeatResult()
-        self.error: Exception | None = None
-        self.before_answer: Callable[[], object] = lambda: None
-
-    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResult:
-        """One beat."""
-        self.requests.append(request)
-        if self.error is not None:
-            raise self.error
-        self.before_answer()
-        return self.answer
-
-
-class Worker:
-    """A heartbeat and all that hangs on it."""
-
-    def __init__(self, limit: int = 100) -> None:
-        self.memory = Memory()
-        self.publisher = FakePublisher()
-        self.outbox = Outbox(self.publisher)
-        self.conversations = Conversations(limit)
-        self.calls: dict[str, int] = {}
-        self.cancelled: list[str] = []
-        self.heartbeat = Heartbeat(
-            "worker-1",
-            cast(TurnApi, FakeTurnApi(self.memory.heartbeat)),
-            self.outbox,
-            self.conversations,
-            self.calls,
-            lambda lease: self.conversations.start(Held(lease)),
-            self.cancelled.append,
-        )
-
-    def hold(self, key: str = KEY, epoch: int = 1) -> Held:
-        """Hold a conversation."""
-        holder = Held(lease(key, epoch))
-        self.conversations.start(holder)
-        return holder
-
-    def is_working(self, holder: Held) -> bool:
-        """Whether it was not told to end."""
-        return (
-            holder in self.conversations.tasks and not self.conversations.tasks[holder].cancelling()
-        )
-
-    async def beat(self, **answer: object) -> HeartbeatRequest:
-        """One beat with this answer; what was asked."""
-        self.memory.answer = HeartbeatResult.model_validate(answer)
-        await self.heartbeat.beat()
-        return self.memory.requests[-1]
-
-    async def stop(self) -> None:
-        """Leave nothing running."""
-        for task in self.conversations.tasks.values():
-            task.cancel()
-        await asyncio.gather(*self.conversations.tasks.values(), return_exceptions=True)
 
 
 @pytest.fixture
@@ -159,7 +52,11 @@ async def test_a_commit_under_way_decides_by_itself(worker: Worker) -> None:
 
 async def test_a_lease_freed_while_the_beat_was_on_its_way_is_not_lost(worker: Worker) -> None:
     holder = worker.hold()
-    worker.memory.before_answer = lambda: setattr(holder, "freed", True)
+
+    async def free() -> None:
+        holder.freed = True
+
+    worker.memory.meanwhile = free
     await worker.beat(lost=[KEY])
     assert worker.is_working(holder)
 
@@ -167,7 +64,11 @@ async def test_a_lease_freed_while_the_beat_was_on_its_way_is_not_lost(worker: W
 async def test_a_lease_taken_anew_meanwhile_is_not_lost(worker: Worker) -> None:
     worker.hold(epoch=1)
     again: list[Held] = []
-    worker.memory.before_answer = lambda: again.append(worker.hold(epoch=2))
+
+    async def take_anew() -> None:
+        again.append(worker.hold(epoch=2))
+
+    worker.memory.meanwhile = take_anew
     await worker.beat(lost=[KEY])
     assert worker.is_working(again[0])
 
@@ -178,22 +79,6 @@ async def test_a_holder_that_ended_meanwhile_is_no_trouble(worker: Worker) -> No
     await eventually(lambda: not worker.conversations.tasks)
     assert (await worker.beat()).leases == []
     await worker.beat(controls={KEY: Controls(stop_upto=PLACE)})
-
-
-async def test_the_older_holder_of_a_conversation_ends(worker: Worker) -> None:
-    old = worker.hold(epoch=1)
-    await asyncio.sleep(0)
-    new = worker.hold(epoch=2)
-    await asyncio.wait_for(old.ended.wait(), 10)
-    assert worker.is_working(new)
-    assert (await worker.beat()).leases == [HeldLease(key=KEY, epoch=2)]
-
-
-async def test_an_older_holder_may_end_its_commit(worker: Worker) -> None:
-    old = worker.hold(epoch=1)
-    old.committing = True
-    worker.hold(epoch=2)
-    assert worker.is_working(old)
 
 
 async def test_commands_reach_their_holder(worker: Worker) -> None:
@@ -256,21 +141,8 @@ async def test_reports_are_repeated_until_a_beat_arrives(worker: Worker) -> None
 
 async def test_what_was_published_during_a_beat_is_reported_next(worker: Worker) -> None:
     await worker.outbox.publish([outgoing(1)])
-
-    async def slow(request: HeartbeatRequest) -> HeartbeatResult:
-        await worker.outbox.publish([outgoing(2)])
-        return await Memory().heartbeat(request)
-
-    heartbeat = Heartbeat(
-        "worker-1",
-        cast(TurnApi, FakeTurnApi(slow)),
-        worker.outbox,
-        worker.conversations,
-        {},
-        lambda lease: None,
-        lambda call_id: None,
-    )
-    await heartbeat.beat()
+    worker.memory.meanwhile = lambda: worker.outbox.publish([outgoing(2)])
+    assert [report.seq for report in (await worker.beat()).published] == [1]
     assert [report.seq for report in (await worker.beat()).published] == [2]
 
 
@@ -281,26 +153,11 @@ async def test_left_messages_are_relayed_and_reported(worker: Worker) -> None:
 
 
 async def test_a_slow_stream_does_not_hold_up_the_beat(worker: Worker) -> None:
-    go_on = asyncio.Event()
-
-    class Slow(Outbox):
-        async def publish(self, outgoing: list[Outgoing]) -> None:
-            await go_on.wait()
-            await super().publish(outgoing)
-
-    worker.heartbeat = Heartbeat(
-        "worker-1",
-        cast(TurnApi, FakeTurnApi(worker.memory.heartbeat)),
-        Slow(worker.publisher),
-        worker.conversations,
-        {},
-        lambda lease: None,
-        lambda call_id: None,
-    )
+    worker.publisher.open.clear()
     await asyncio.wait_for(worker.beat(relay=[outgoing(1)]), 10)
     await asyncio.wait_for(worker.beat(), 10)
     assert worker.publisher.published == []
-    go_on.set()
+    worker.publisher.open.set()
     await eventually(lambda: len(worker.publisher.published) == 1)
 
 
@@ -322,24 +179,3 @@ async def test_the_last_beat_reports(worker: Worker, monkeypatch: pytest.MonkeyP
     await worker.outbox.publish([outgoing(1)])
     await worker.heartbeat.stop()
     assert [report.seq for report in worker.memory.requests[-1].published] == [1]
-
-
-async def test_room_is_waited_for() -> None:
-    worker = Worker(limit=1)
-    holder = worker.hold()
-    waiting = asyncio.create_task(worker.conversations.reserve())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    holder.ended.set()
-    await asyncio.wait_for(waiting, 10)
-    assert worker.conversations.room == 0
-
-
-async def test_handing_over_waits_and_then_cuts_short(worker: Worker) -> None:
-    quick, stubborn = worker.hold("im.cli.a"), worker.hold("im.cli.b")
-    await asyncio.sleep(0)
-    quick.ended.set()
-    await worker.conversations.hand_over(0.05)
-    assert stubborn.ended.is_set()
-    assert worker.conversations.tasks == {}
-    await worker.conversations.hand_over(0.05)

@@ -5,24 +5,14 @@ import asyncio
 import pytest
 
 from agent_worker.turns.outbox import Outbox
-from posthouse.address import Address
 from posthouse.errors import PermanentError, PosthouseError, Unavailable
-from posthouse.messages import MAIN_AGENT, OutboundMessage
-from posthouse.turns import Outgoing, Published
-from tests.unit.agent_worker.ports import FakePublisher
-
-
-def outgoing(seq: int, key: str = "im.cli.local", generation: int = 1) -> Outgoing:
-    """A stored outbound message."""
-    chat = Address.im("cli", "local")
-    id_ = f"{key}:{generation}:{seq}"
-    body = OutboundMessage(id=id_, seq=seq, from_=MAIN_AGENT, to=chat, conversation=chat)
-    return Outgoing(key=key, generation=generation, seq=seq, id=id_, body=body)
+from posthouse.turns import Published
+from tests.unit.agent_worker.ports import KEY, FakePublisher, outgoing
 
 
 def report(seq: int, failed: str | None = None) -> Published:
     """What the memory service is told of it."""
-    return Published(key="im.cli.local", generation=1, seq=seq, failed=failed)
+    return Published(key=KEY, generation=1, seq=seq, failed=failed)
 
 
 @pytest.fixture
@@ -121,6 +111,7 @@ async def test_what_can_never_go_out_is_reported_failed(
     publisher.errors["im.cli.local:1:1"] = PermanentError("too large")
     await outbox.publish([outgoing(1), outgoing(2)])
     assert outbox.reports() == [report(1, failed="too large"), report(2)]
+    assert publisher.buried == [outgoing(1).id]
 
 
 async def test_a_fault_is_no_report(outbox: Outbox, publisher: FakePublisher) -> None:

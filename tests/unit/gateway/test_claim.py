@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
 
@@ -56,7 +57,7 @@ def failing(times: int, at: str, records: FakeRecords) -> list[str]:
 
 async def test_writes_one_after_another(claim: Claim, records: FakeRecords) -> None:
     for part in (1, 2, 3):
-        await claim.write(sending(part=part))
+        await claim.write(partial(sending, part=part))
     entry, revision = await records.read(KEY)
     assert entry is not None
     assert entry.current is not None
@@ -64,12 +65,12 @@ async def test_writes_one_after_another(claim: Claim, records: FakeRecords) -> N
 
 
 async def test_another_ones_write_is_a_conflict(claim: Claim, records: FakeRecords) -> None:
-    await claim.write(sending())
+    await claim.write(sending)
     await take_over(records, sending("other"))
     with pytest.raises(Conflict):
-        await claim.write(sending(part=2))
+        await claim.write(lambda: sending(part=2))
     with pytest.raises(Conflict):
-        await claim.write(Entry(generation=1, last=1))
+        await claim.write(lambda: Entry(generation=1, last=1))
 
 
 async def test_a_first_write_that_comes_second_is_a_conflict(
@@ -77,45 +78,48 @@ async def test_a_first_write_that_comes_second_is_a_conflict(
 ) -> None:
     await take_over(records, sending("other"))
     with pytest.raises(Conflict):
-        await claim.write(sending())
+        await claim.write(sending)
 
 
 async def test_an_unreachable_bus_is_waited_for(claim: Claim, records: FakeRecords) -> None:
     tried = failing(3, "before", records)
-    await claim.write(sending())
+    await claim.write(sending)
     assert len(tried) == 4
 
 
 async def test_a_write_whose_answer_was_lost_counts(claim: Claim, records: FakeRecords) -> None:
     failing(1, "after", records)
-    await claim.write(sending())
-    await claim.write(sending(part=2))
-    assert len(records.history) == 2
+    await claim.write(sending)
+    await claim.write(lambda: sending(part=2))
+    entry, _ = await records.read(KEY)
+    assert entry is not None
+    assert entry.current is not None
+    assert entry.current.part == 2
 
 
 async def test_after_a_lost_renewal_the_next_write_goes_through(
     claim: Claim, records: FakeRecords
 ) -> None:
-    await claim.write(sending())
+    await claim.write(sending)
     await take_over(records, sending())  # ours, but its answer never came
-    await claim.write(Entry(generation=1, last=1))
+    await claim.write(lambda: Entry(generation=1, last=1))
     entry, _ = await records.read(KEY)
     assert entry == Entry(generation=1, last=1)
 
 
 async def test_the_lease_is_renewed_while_the_body_runs(claim: Claim, records: FakeRecords) -> None:
-    await claim.write(sending())
+    await claim.write(sending)
     async with claim.kept(now_ms):
         await asyncio.sleep(0.8)
         entry, _ = await records.read(KEY)
         assert entry is not None
         assert entry.current is not None
         assert entry.current.until > now_ms()
-    await claim.write(sending(part=2))
+    await claim.write(lambda: sending(part=2))
 
 
 async def test_a_lost_lease_ends_the_body(claim: Claim, records: FakeRecords) -> None:
-    await claim.write(sending())
+    await claim.write(sending)
     await take_over(records, sending("other"))
     began = time.monotonic()
     with pytest.raises(Conflict):
@@ -127,7 +131,7 @@ async def test_a_lost_lease_ends_the_body(claim: Claim, records: FakeRecords) ->
 async def test_a_lease_that_cannot_be_renewed_ends_the_body_in_time(
     claim: Claim, records: FakeRecords
 ) -> None:
-    await claim.write(sending())
+    await claim.write(sending)
     failing(1000, "before", records)
     began = time.monotonic()
     with pytest.raises(Conflict, match="could not be kept"):
@@ -136,8 +140,19 @@ async def test_a_lease_that_cannot_be_renewed_ends_the_body_in_time(
     assert time.monotonic() - began < LIMITS.lease_s
 
 
+async def test_a_lease_begins_when_its_write_succeeds(claim: Claim, records: FakeRecords) -> None:
+    failing(40, "before", records)  # for longer than a lease
+    await claim.write(sending)
+    entry, _ = await records.read(KEY)
+    assert entry is not None
+    assert entry.current is not None
+    assert entry.current.until > now_ms() + 200
+    async with claim.kept(now_ms):
+        await asyncio.sleep(0.05)
+
+
 async def test_errors_and_cancellation_pass_through(claim: Claim) -> None:
-    await claim.write(sending())
+    await claim.write(sending)
 
     async def too_slow() -> None:
         async with claim.kept(now_ms), asyncio.timeout(0.05):

@@ -1,5 +1,6 @@
 """The HTTP interface with fakes behind it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway import handlers
 from gateway.app import build_app
 from gateway.handlers import Backend
 from gateway.ports import TooManyMessages
@@ -189,6 +191,18 @@ async def test_large_bodies_are_refused_before_they_are_read(http: httpx.AsyncCl
 
     assert error_of(await http.post(URL, content=endless())) == (413, "too_large")
     assert read <= MAX_INBOUND_BYTES // 65536 + 3
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for_for_ever(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handlers, "BODY_TIMEOUT_S", 0.05)
+
+    async def stuck() -> AsyncIterator[bytes]:
+        yield b'{"content":'
+        await asyncio.sleep(5)
+
+    assert error_of(await http.post(URL, content=stuck())) == (408, "request_timeout")
 
 
 async def test_what_agents_would_find_too_large_is_refused(http: httpx.AsyncClient) -> None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from posthouse import turns
 from posthouse.errors import PermanentError
-from posthouse.turns import Position
+from posthouse.turns import Outgoing, Position
 
 
 class Conflict(PermanentError):
@@ -91,6 +91,10 @@ class Publisher(Protocol):
 
     async def hint(self, subject: str, body: bytes) -> None:
         """Core publish: nobody need listen, and it may be lost."""
+        ...
+
+    async def dead_outbound(self, message: Outgoing, reason: str) -> None:
+        """Keep the name of an outbound message that can never be published, once."""
         ...
 
     async def dead_letter(self, message: StreamMessage, reason: str, attempts: int = 0) -> None:

@@ -101,6 +101,8 @@ class AgentRequests:
                 )
             )
             result = result.model_copy(update={"id": call_id})
+            # A beat that comes while this is stored would be told that the call is lost.
+            del self._tasks[call_id]
             await self._api.finish(
                 turns.CallFinishRequest(call_id=call_id, epoch=opened.epoch, result=result)
             )

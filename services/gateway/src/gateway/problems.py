@@ -42,9 +42,16 @@ class TooLarge(PermanentError):
     code = "too_large"
 
 
+class TooSlow(PermanentError):
+    """The request body did not come in time."""
+
+    code = "request_timeout"
+
+
 STATUS: list[tuple[type[PosthouseError], int]] = [
     (Unauthorized, 401),
     (Forbidden, 403),
+    (TooSlow, 408),
     (TooLarge, 413),
     (TooManyMessages, 429),
     (BadMessage, 400),

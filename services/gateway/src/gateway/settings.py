@@ -5,6 +5,8 @@ from dataclasses import dataclass
 MAX_CONVERSATION_ID_CHARACTERS = 512
 MAX_IDEMPOTENCY_KEY_CHARACTERS = 200
 
+# Of a whole request body, however slowly it comes.
+BODY_TIMEOUT_S = 30.0
 # Below the 3 s in which most platforms want their answer.
 PUBLISH_TIMEOUT_S = 2.5
 JETSTREAM_TIMEOUT_S = 2.0
@@ -42,5 +44,5 @@ class DeliveryLimits:
     fetch_s: float = 1.0
     in_progress_s: float = 4.0
     """How often the bus hears that a message is in work; well below the durable's ack_wait."""
-    grace_s: float = 20.0
+    grace_s: float = 18.0
     """Time that sends under way have to end when the process stops."""

@@ -6,12 +6,13 @@ The hot path (turns, calls) runs on the functions in ``sql/``; what the columns 
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, DateTime, Identity, Integer, SmallInteger, Text
+from sqlalchemy import BigInteger, Column, Computed, DateTime, Identity, Integer, SmallInteger, Text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
 TIME = DateTime(timezone=True)
 METADATA = SQLModel.metadata
+MESSAGE_BYTES = "octet_length((message)::text)"
 
 
 def _number(**options: Any) -> Any:
@@ -141,6 +142,7 @@ class History(SQLModel, table=True):
     generation: int = _number()
     seq: int = _number()
     message: dict[str, Any] = _json()
+    bytes: int = Field(sa_column=Column(Integer, Computed(MESSAGE_BYTES), nullable=False))
     created_at: datetime = Field(sa_type=TIME)
 
 

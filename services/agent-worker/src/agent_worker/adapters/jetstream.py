@@ -17,9 +17,9 @@ from nats.js.api import RawStreamMsg
 
 from agent_worker import settings
 from agent_worker.ports import Conflict, StreamMessage
-from posthouse import bootstrap, dlq, streams
+from posthouse import bootstrap, dlq, streams, subjects
 from posthouse.errors import PermanentError, Unavailable
-from posthouse.turns import Position
+from posthouse.turns import Outgoing, Position
 
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
 WRONG_LAST_SEQUENCE = 10071
@@ -138,6 +138,18 @@ class JetStreamPublisher:
                 subject, body, headers=headers, timeout=settings.PUBLISH_TIMEOUT_S
             )
         return ack.seq
+
+    async def dead_outbound(self, message: Outgoing, reason: str) -> None:
+        """Without its content, which may be what NATS does not take."""
+        body = message.body.model_copy(update={"content": "", "media": (), "metadata": {}})
+        async with _server():
+            await dlq.publish(
+                self._js,
+                subject=f"{subjects.OUTBOUND_PREFIX}.{message.key}",
+                body=body.to_wire(),
+                reason=reason,
+                msg_id=message.id,
+            )
 
     async def dead_letter(self, message: StreamMessage, reason: str, attempts: int = 0) -> None:
         """Keep a stream message under ``dlq.…``; its position makes repeats harmless (R5)."""

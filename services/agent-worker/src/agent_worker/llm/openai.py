@@ -5,6 +5,7 @@ What such servers really send differs; ``completions`` reads it with tolerance.
 
 import os
 from pathlib import Path
+from urllib.request import getproxies
 
 import httpx
 import orjson
@@ -112,9 +113,13 @@ def _transport() -> AiohttpTransport:
     """
     context = httpx.create_ssl_context()
 
+    # Without a proxy to look up, asking for it costs each call two hops to a thread (measured:
+    # 2.4 ms of CPU a call instead of 0.85).
+    proxied = bool(getproxies())
+
     def session() -> ClientSession:
         connector = TCPConnector(limit=MAX_CONNECTIONS, ssl=context)
-        return ClientSession(connector=connector, trust_env=True)
+        return ClientSession(connector=connector, trust_env=proxied)
 
     return AiohttpTransport(verify=context, client=session)
 

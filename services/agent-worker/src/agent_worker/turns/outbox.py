@@ -58,6 +58,7 @@ class Outbox:
             except PermanentError as error:
                 log.error("outbound.failed", id=message.id, reason=error.message)
                 failed = error.message
+                await self._bury(message, failed)
             report = Published(
                 key=message.key, generation=message.generation, seq=message.seq, failed=failed
             )
@@ -74,6 +75,14 @@ class Outbox:
         headers = {MSG_ID: message.id, GENERATION: str(message.generation)}
         subject = f"{subjects.OUTBOUND_PREFIX}.{message.key}"
         await self._publisher.publish(subject, message.body.to_wire(), headers)
+
+    async def _bury(self, message: Outgoing, reason: str) -> None:
+        """A dead letter of what can never be published: who and where, without the content."""
+        try:
+            await self._publisher.dead_outbound(message, reason)
+        except TransientError as error:
+            # The row in Postgres keeps the message and its reason.
+            log.warning("outbound.not_buried", id=message.id, reason=error.message)
 
     def reports(self) -> list[Published]:
         """What has been published and not yet been reported."""

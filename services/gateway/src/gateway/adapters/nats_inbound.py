@@ -10,8 +10,10 @@ from posthouse.bus import MSG_ID, headers_from_context
 from posthouse.errors import Unavailable
 from posthouse.messages import InboundMessage
 
-MAX_MESSAGES_PER_SUBJECT = 10077
-"""JetStream's error code when a stream with discard-new-per-subject is full for a subject."""
+STORE_FAILED = 10077
+PER_SUBJECT = "per subject"
+"""JetStream's error code of a full stream; only the text tells whether it is the subject that is
+full ("maximum messages per subject exceeded") or all of it ("maximum bytes exceeded", seen)."""
 
 
 class NatsInbound:
@@ -34,7 +36,7 @@ class NatsInbound:
         try:
             await self._js.publish(subject, message.to_wire(), headers=headers)
         except APIError as error:
-            if error.err_code == MAX_MESSAGES_PER_SUBJECT:
+            if error.err_code == STORE_FAILED and PER_SUBJECT in (error.description or ""):
                 raise TooManyMessages("too many messages in this conversation") from error
             raise Unavailable(f"the stream does not take messages: {error.description}") from error
         except FOREIGN as error:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 from gateway.delivery.patience import insist
 from gateway.delivery.record import Entry
@@ -25,21 +26,22 @@ class Claim:
         self._limits = limits
         self._entry, self._revision = stored
 
-    async def write(self, entry: Entry) -> None:
-        """Replace the record, whenever the bus answers. Raises Conflict."""
-        await insist(lambda: self._replace(entry), self._key)
+    async def write(self, build: Callable[[], Entry]) -> None:
+        """Replace the record, whenever the bus answers. Raises Conflict.
+
+        ``build`` makes the entry anew for each try, since its times are those of the try.
+        """
+        await insist(lambda: self._replace(build()), self._key)
 
     async def _replace(self, entry: Entry) -> None:
         try:
             self._revision = await self._records.write(self._key, entry, self._revision)
         except Conflict:
             found, revision = await self._records.read(self._key)
-            # A write whose answer was lost: this one, or a renewal before it.
-            if found != entry and not self._is_ours(found):
+            if not self._is_ours(found):
                 raise
-            self._revision = revision
-            if found != entry:
-                self._revision = await self._records.write(self._key, entry, revision)
+            # A write of ours whose answer was lost: a renewal, or this one.
+            self._revision = await self._records.write(self._key, entry, revision)
         self._entry = entry
 
     def _is_ours(self, found: Entry | None) -> bool:
@@ -49,10 +51,9 @@ class Claim:
     @contextlib.asynccontextmanager
     async def kept(self, clock: Clock) -> AsyncIterator[None]:
         """Renews the lease while the body runs; cancels it, raising Conflict, when it is lost."""
-        hold_s = self._limits.lease_s - self._limits.lease_margin_s
         try:
-            async with asyncio.timeout(hold_s) as scope:
-                renewal = asyncio.create_task(self._renew(scope, hold_s, clock))
+            async with asyncio.timeout(self._left_s(clock)) as scope:
+                renewal = asyncio.create_task(self._renew(scope, clock))
                 try:
                     yield
                 finally:
@@ -63,16 +64,28 @@ class Claim:
                 raise Conflict("the lease could not be kept", key=self._key) from error
             raise
 
-    async def _renew(self, scope: asyncio.Timeout, hold_s: float, clock: Clock) -> None:
+    async def _renew(self, scope: asyncio.Timeout, clock: Clock) -> None:
         loop = asyncio.get_running_loop()
-        while self._entry is not None and self._entry.current is not None:
-            await asyncio.sleep(self._limits.lease_s / 3)
-            began, now = loop.time(), clock()
-            until = now + round(self._limits.lease_s * 1000)
-            renewed = self._entry.current.model_copy(update={"until": until})
+        left_s = self._left_s(clock)
+        while left_s > 0:
+            await asyncio.sleep(left_s / 3)
             try:
-                await self.write(self._entry.with_current(renewed, now))
+                await self.write(partial(self._renewed, clock))
             except Conflict:
-                scope.reschedule(loop.time())
-                return
-            scope.reschedule(began + hold_s)
+                break
+            left_s = self._left_s(clock)
+            scope.reschedule(loop.time() + left_s)
+        scope.reschedule(loop.time())
+
+    def _renewed(self, clock: Clock) -> Entry:
+        entry, now = self._entry, clock()
+        if entry is None or entry.current is None:
+            raise Conflict("there is no lease to keep", key=self._key)
+        until = now + round(self._limits.lease_s * 1000)
+        return entry.with_current(entry.current.model_copy(update={"until": until}), now)
+
+    def _left_s(self, clock: Clock) -> float:
+        """How long the lease still lasts, less a margin."""
+        current = self._entry.current if self._entry is not None else None
+        until = current.until if current is not None else 0
+        return max(0.0, (until - clock()) / 1000 - self._limits.lease_margin_s)

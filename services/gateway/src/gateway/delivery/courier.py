@@ -85,14 +85,14 @@ class Courier:
         if action.lost is not None:
             entry = entry.mark_unknown(seq, action.lost)
         await bury(self._out.dead_letters, letter, "expired")
-        await self._claim(letter, stored).write(entry.finished(seq, self._out.clock()))
+        await self._claim(letter, stored).write(lambda: entry.finished(seq, self._out.clock()))
 
     async def _fill_gap(self, letter: Letter, stored: Stored, seq: int) -> float | None:
         outgoing = await self._out.memory.missing(letter.key, letter.arrival.generation, seq)
         if outgoing is None:
             log.warning("delivery.skipped", key=letter.key, seq=seq)
-            entry = self._entry(letter, stored).without(seq, self._out.clock())
-            await self._claim(letter, stored).write(entry)
+            entry = self._entry(letter, stored)
+            await self._claim(letter, stored).write(lambda: entry.without(seq, self._out.clock()))
             return None
         if outgoing.seq != seq:
             raise TransientError("memory answered another message than was asked for")
@@ -111,8 +111,8 @@ class Courier:
             # After a restore: whatever memory has of the new generation was never sent.
             while last and await self._out.memory.missing(letter.key, place.generation, last):
                 last -= 1
-        entry = self._entry(letter, stored).finished(last, self._out.clock())
-        await self._claim(letter, stored).write(entry.model_copy(update={"floor": last}))
+        entry = self._entry(letter, stored)
+        await self._claim(letter, stored).write(lambda: entry.begun_at(last, self._out.clock()))
         log.warning("delivery.record_begun", key=letter.key, last=last)
 
     async def _first_unfinished(self, letter: Letter) -> int:

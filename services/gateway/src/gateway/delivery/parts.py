@@ -50,16 +50,19 @@ class PartSender:
 
     def sending(self, letter: Letter, part: int, attempts: int) -> Current:
         """The record of a part on its way; the lease begins now."""
-        place = letter.arrival
         return Current(
-            seq=place.seq,
+            seq=letter.arrival.seq,
             part=part,
             state="sending",
             owner=self._me.owner,
             until=self._clock() + round(self._me.limits.lease_s * 1000),
-            key=idempotency_key(letter.key, place.generation, place.seq, part),
+            key=self.key(letter, part),
             attempts=attempts,
         )
+
+    def key(self, letter: Letter, part: int) -> str:
+        """The idempotency key of a part."""
+        return idempotency_key(letter.key, *letter.place, part)
 
     async def send(self, message: OutboundMessage, part: Part, key: str) -> bool:
         """True when the platform took the part, False when nobody knows and nobody may retry.

@@ -76,6 +76,10 @@ class Entry(Wire):
         """The same with ``seq`` over."""
         return self.model_copy(update={"last": seq, "current": None, "at": now})
 
+    def begun_at(self, last: int, now: int) -> "Entry":
+        """The same, for a conversation that goes on behind ``last``."""
+        return self.finished(last, now).model_copy(update={"floor": last})
+
     def without(self, seq: int, now: int) -> "Entry":
         """The same with ``seq`` over, never seen."""
         skipped = (*self.skipped, seq)[-MAX_NOTES:]

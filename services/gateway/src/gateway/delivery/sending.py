@@ -1,6 +1,7 @@
 """A message on its way to the platform, part by part."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -56,21 +57,24 @@ class Sender:
                 return await self._pause(letter, claim, progress, error)
             reason = f"given up: {error.message}"
             await bury(self._dead_letters, letter, reason, progress.attempts)
-        await claim.write(progress.entry.finished(letter.arrival.seq, self._clock()))
+        await claim.write(lambda: progress.entry.finished(letter.arrival.seq, self._clock()))
         log.info("delivery.over", key=letter.key, seq=letter.arrival.seq)
         return None
 
     async def _send_parts(self, letter: Letter, claim: Claim, progress: Progress) -> None:
         parts = self._parts.split(letter.message)
         while progress.part <= len(parts):
-            current = self._parts.sending(letter, progress.part, progress.attempts)
-            await claim.write(progress.entry.with_current(current, self._clock()))
+            await claim.write(partial(self._begun, letter, progress))
+            part, key = parts[progress.part - 1], self._parts.key(letter, progress.part)
             async with claim.kept(self._clock):
-                part = parts[progress.part - 1]
-                known = await self._parts.send(letter.message, part, current.key)
+                known = await self._parts.send(letter.message, part, key)
             if not known:
                 mark_unknown(letter, progress, progress.part)
             progress.part += 1
+
+    def _begun(self, letter: Letter, progress: Progress) -> Entry:
+        current = self._parts.sending(letter, progress.part, progress.attempts)
+        return progress.entry.with_current(current, self._clock())
 
     def _is_hopeless(self, letter: Letter, error: TransientError, attempts: int) -> bool:
         if isinstance(error, Crash):
@@ -83,15 +87,7 @@ class Sender:
     ) -> float:
         backoff_s: float = self._limits.backoff_s * 2 ** min(progress.attempts - 1, 16)
         delay_s = max(error.retry_after_s, min(backoff_s, self._limits.max_backoff_s))
-        now, before = self._clock(), progress.part - 1
-        current = Current(
-            seq=letter.arrival.seq,
-            part=before,
-            state="unknown" if progress.entry.is_unknown(letter.arrival.seq, before) else "sent",
-            until=now + round(delay_s * 1000),
-            attempts=progress.attempts,
-        )
-        await claim.write(progress.entry.with_current(current, now))
+        await claim.write(lambda: self._paused(letter, progress, delay_s))
         log.warning(
             "delivery.failed",
             key=letter.key,
@@ -102,6 +98,17 @@ class Sender:
             reason=error.message,
         )
         return delay_s
+
+    def _paused(self, letter: Letter, progress: Progress, delay_s: float) -> Entry:
+        now, seq, before = self._clock(), letter.arrival.seq, progress.part - 1
+        current = Current(
+            seq=seq,
+            part=before,
+            state="unknown" if progress.entry.is_unknown(seq, before) else "sent",
+            until=now + round(delay_s * 1000),
+            attempts=progress.attempts,
+        )
+        return progress.entry.with_current(current, now)
 
 
 def mark_unknown(letter: Letter, progress: Progress, part: int) -> None:

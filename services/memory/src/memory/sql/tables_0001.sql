@@ -120,6 +120,8 @@ create table history (
     generation bigint not null,
     seq bigint not null,
     message jsonb not null,
+    -- Known without reading the message: large ones are stored elsewhere, and most are not needed.
+    bytes int not null generated always as (octet_length(message::text)) stored,
     created_at timestamptz not null default clock_timestamp(),
     primary key (organisation, agent_id, tenant_id, n)
 );

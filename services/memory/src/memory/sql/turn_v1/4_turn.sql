@@ -42,8 +42,8 @@ $$;
 create function history_before(c conversation, p_generation bigint, p_seq bigint, p_limit int)
 returns jsonb language sql stable set search_path = turn_v1, public as $$
     select coalesce(jsonb_agg(message order by n), '[]') from (
-        select n, message, sum(octet_length(message::text)) over (order by n desc) as total
-        from (select n, generation, seq, message from history
+        select n, message, sum(bytes) over (order by n desc) as total
+        from (select n, generation, seq, message, bytes from history
               where organisation = c.organisation and agent_id = 'main' and tenant_id = c.tenant_id
               order by n desc limit p_limit) newest
         where (p_generation, p_seq) <= (c.new_generation, c.new_seq)
