@@ -21,6 +21,7 @@ from posthouse.bus import GENERATION, MSG_ID
 from posthouse.messages import OutboundMessage
 from posthouse.turns import MissingRequest, MissingResult, Outgoing
 from tests.support.servers import Nats
+from tests.support.wait import eventually
 
 ACK_WAIT_S = 3.0
 FAST = DeliveryLimits(
@@ -219,3 +220,12 @@ async def delivering(
         yield replica
     finally:
         await replica.finish()
+
+
+async def settled(office: PostOffice, id: str, last: int, timeout_s: float = 15.0) -> None:
+    """Wait until a conversation is over up to ``last`` and everything is acknowledged."""
+
+    async def over() -> bool:
+        return await office.last(id) == last and await office.all_acknowledged()
+
+    await eventually(over, timeout_s, f"{id} over up to {last}")

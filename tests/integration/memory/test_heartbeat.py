@@ -186,6 +186,14 @@ async def test_two_workers_never_claim_the_same_message(memory: Api, rows: Rows)
     assert len(claimed) == len(set(claimed)) == 40
 
 
+async def test_relay_goes_on_behind_what_others_claimed(memory: Api, rows: Rows) -> None:
+    for number in range(60):
+        await memory.notify("n", key=f"c{number:02}")
+    await rows.connection.execute("update outbound set created_at = now() - interval '1 h'")
+    assert len((await memory.beat("w2", adopt=1)).relay) == 50
+    assert len((await memory.beat("w3", adopt=1)).relay) == 10
+
+
 async def test_a_worker_that_waits_for_a_claim_does_not_claim_it_again(
     memory: Api, rows: Rows
 ) -> None:

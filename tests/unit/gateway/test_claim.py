@@ -1,6 +1,7 @@
 """Holding the record of a conversation while sending."""
 
 import asyncio
+import contextlib
 import time
 from functools import partial
 
@@ -116,6 +117,25 @@ async def test_the_lease_is_renewed_while_the_body_runs(claim: Claim, records: F
         assert entry.current is not None
         assert entry.current.until > now_ms()
     await claim.write(lambda: sending(part=2))
+
+
+async def test_it_ends_even_if_the_renewal_misses_its_cancellation(
+    claim: Claim, records: FakeRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewing, write = asyncio.Event(), records.write
+
+    async def deaf(key: str, entry: Entry, revision: int) -> int:
+        renewing.set()
+        # As nats-py does when its answer comes at the same moment.
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.05)
+        return await write(key, entry, revision)
+
+    await claim.write(sending)
+    monkeypatch.setattr(records, "write", deaf)
+    async with asyncio.timeout(2):
+        async with claim.kept(now_ms):
+            await renewing.wait()
 
 
 async def test_a_lost_lease_ends_the_body(claim: Claim, records: FakeRecords) -> None:

@@ -53,10 +53,12 @@ class Claim:
         """Renews the lease while the body runs; cancels it, raising Conflict, when it is lost."""
         try:
             async with asyncio.timeout(self._left_s(clock)) as scope:
-                renewal = asyncio.create_task(self._renew(scope, clock))
+                over = asyncio.Event()
+                renewal = asyncio.create_task(self._renew(scope, over, clock))
                 try:
                     yield
                 finally:
+                    over.set()  # a cancellation alone may be lost in nats-py (Python 3.11, seen)
                     renewal.cancel()
                     await asyncio.gather(renewal, return_exceptions=True)
         except TimeoutError as error:
@@ -64,18 +66,17 @@ class Claim:
                 raise Conflict("the lease could not be kept", key=self._key) from error
             raise
 
-    async def _renew(self, scope: asyncio.Timeout, clock: Clock) -> None:
+    async def _renew(self, scope: asyncio.Timeout, over: asyncio.Event, clock: Clock) -> None:
         loop = asyncio.get_running_loop()
-        left_s = self._left_s(clock)
-        while left_s > 0:
-            await asyncio.sleep(left_s / 3)
+        while not over.is_set():
+            await asyncio.sleep(self._left_s(clock) / 3)
             try:
                 await self.write(partial(self._renewed, clock))
             except Conflict:
-                break
-            left_s = self._left_s(clock)
-            scope.reschedule(loop.time() + left_s)
-        scope.reschedule(loop.time())
+                scope.reschedule(loop.time())
+                return
+            if not over.is_set():
+                scope.reschedule(loop.time() + self._left_s(clock))
 
     def _renewed(self, clock: Clock) -> Entry:
         entry, now = self._entry, clock()

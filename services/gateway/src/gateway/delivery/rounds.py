@@ -1,8 +1,6 @@
 """The delivery of one bot: takes messages from the bus and keeps each conversation in order."""
 
 import asyncio
-import heapq
-import itertools
 from collections.abc import Awaitable
 
 import structlog
@@ -10,6 +8,7 @@ import structlog
 from gateway.delivery import letter as letters
 from gateway.delivery.courier import Courier
 from gateway.delivery.decision import pause_s
+from gateway.delivery.lane import Lane
 from gateway.delivery.letter import Letter
 from gateway.ports import DeadLetters, Outbox, Parcel
 from gateway.settings import DeliveryLimits
@@ -23,32 +22,6 @@ BROKEN_PAUSE_S = 5.0
 
 Work = tuple[Letter, Parcel | None]
 """A message to deliver, and what the bus handed over, if it did already."""
-
-
-class Lane:
-    """Messages of one conversation in the order of their numbers."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, int, Letter, Parcel]] = []
-        self._number = itertools.count()
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    def push(self, letter: Letter, parcel: Parcel) -> None:
-        """Add a message."""
-        heapq.heappush(self._heap, (*letter.place, next(self._number), letter, parcel))
-
-    def pop(self) -> tuple[Letter, Parcel]:
-        """Take the first message."""
-        *_, letter, parcel = heapq.heappop(self._heap)
-        return letter, parcel
-
-    def may_follow(self, latest: Letter | None) -> bool:
-        """Whether the first message may come next behind ``latest``, with no gap between."""
-        if not self._heap:
-            return False
-        return latest is None or self._heap[0][:2] <= (latest.place[0], latest.place[1] + 1)
 
 
 class Rounds:
@@ -207,7 +180,8 @@ class Rounds:
             _, late = await asyncio.wait(self._tasks, timeout=self._limits.grace_s)
             for task in late:
                 task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            if late:
+                await asyncio.wait(late, timeout=PAUSE_S)
         await self._outbox.close()
 
     def _start(self, work: "asyncio._CoroutineLike[None]") -> None:
