@@ -25,7 +25,7 @@ from memory.adapters import postgres
 from memory.handlers import build_server as memory_server
 from memory.ports import Database
 from memory.settings import POOL_PATIENCE_S
-from posthouse import errors, turns
+from posthouse import calls, errors, turns
 from posthouse.address import Address
 from posthouse.rpc import Handler, RpcServer
 from posthouse.settings import MemorySettings
@@ -50,7 +50,7 @@ RESULTS: dict[str, Model | None] = {
     "memory.turn.control": turns.ControlResult,
     "memory.turn.heartbeat": turns.HeartbeatResult,
     "memory.turn.read": turns.ReadResult,
-    "memory.call.open": turns.CallOpenResult,
+    "memory.call.open": calls.CallOpenResult,
     "memory.call.record": None,
     "memory.call.finish": None,
     "memory.call.cancel": None,

@@ -1,5 +1,4 @@
-"""Requests and results of ``memory.turn.*``, ``memory.call.*``, ``memory.history.*`` and
-``memory.delivery.*`` (docs/rpc.md).
+"""Requests and results of ``memory.turn.*``, ``memory.history.*`` and ``memory.delivery.*``.
 
 A conversation is named by its key (``im.cli.local``, see ``subjects.py``). A **position** is a
 place in the INBOUND stream: the stream's generation (creation time in ms) and a sequence. A turn
@@ -346,59 +345,6 @@ class ReadResult(Wire):
 
     steps: list[Step]
     more: bool = False
-
-
-class CallOpenRequest(Wire):
-    """Take a call record (R13). ``anonymous`` makes one, for callers without a record."""
-
-    call_id: str
-    request_hash: str
-    worker: str
-    anonymous: bool = False
-
-
-class CallOpenResult(Wire):
-    """``opened`` to run or resume, ``joined`` while its owner lives, ``finished`` with result.
-    ``more``: read the further steps with ``memory.turn.read``, its ``run_id`` the call id.
-    """
-
-    state: Literal["opened", "joined", "finished"]
-    epoch: int = 0
-    steps: list[Step] = Field(default_factory=list)
-    more: bool = False
-    result: OutboundMessage | None = None
-
-
-class CallRecordRequest(Wire):
-    """Record a step of a call, with the calls it asks for in turn (R13)."""
-
-    call_id: str
-    epoch: int
-    step: Step
-    calls: list[RequestedCall] = Field(default_factory=list)
-
-
-class CallFinishRequest(Wire):
-    """Store the result of a call, once."""
-
-    call_id: str
-    epoch: int
-    result: OutboundMessage
-
-
-class CallCancelRequest(Wire):
-    """Cancel a call (R15); ignored when ``epoch`` is older than the newest that called."""
-
-    call_id: str
-    epoch: int
-    reason: str
-
-
-class CallReleaseRequest(Wire):
-    """Hand an unfinished call back, so that another worker may resume it at once."""
-
-    call_id: str
-    epoch: int
 
 
 class RecallRequest(Wire):

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from memory.adapters.postgres import PostgresDatabase
 from memory.handlers import CallHandlers, RecordHandlers, TurnHandlers
+from posthouse import calls as c
 from posthouse import turns as t
 from posthouse.messages import OutboundMessage
 from posthouse.rpc import Raw
@@ -120,28 +121,28 @@ class Api:
 
     async def call_open(
         self, call_id: str, worker: str = "w1", request_hash: str = "h", anonymous: bool = False
-    ) -> t.CallOpenResult:
-        request = t.CallOpenRequest(
+    ) -> c.CallOpenResult:
+        request = c.CallOpenRequest(
             call_id=call_id, request_hash=request_hash, worker=worker, anonymous=anonymous
         )
-        return _read(await self._calls.open(request), t.CallOpenResult)
+        return _read(await self._calls.open(request), c.CallOpenResult)
 
     async def call_record(
         self, call_id: str, epoch: int, step: t.Step, calls: Sequence[t.RequestedCall] = ()
     ) -> None:
-        request = t.CallRecordRequest(call_id=call_id, epoch=epoch, step=step, calls=list(calls))
+        request = c.CallRecordRequest(call_id=call_id, epoch=epoch, step=step, calls=list(calls))
         _read(await self._calls.record(request), t.Ack)
 
     async def call_finish(self, call_id: str, epoch: int, text: str = "result") -> None:
-        request = t.CallFinishRequest(call_id=call_id, epoch=epoch, result=outbound(text))
+        request = c.CallFinishRequest(call_id=call_id, epoch=epoch, result=outbound(text))
         _read(await self._calls.finish(request), t.Ack)
 
     async def call_cancel(self, call_id: str, epoch: int, reason: str = "stop") -> None:
-        request = t.CallCancelRequest(call_id=call_id, epoch=epoch, reason=reason)
+        request = c.CallCancelRequest(call_id=call_id, epoch=epoch, reason=reason)
         _read(await self._calls.cancel(request), t.Ack)
 
     async def call_release(self, call_id: str, epoch: int) -> None:
-        request = t.CallReleaseRequest(call_id=call_id, epoch=epoch)
+        request = c.CallReleaseRequest(call_id=call_id, epoch=epoch)
         _read(await self._calls.release(request), t.Ack)
 
     async def recall(

@@ -2,8 +2,9 @@
 
 import pytest
 
+from posthouse.calls import CallOpenResult
 from posthouse.errors import BadRequest, Fenced
-from posthouse.turns import CallOpenResult, RequestedCall
+from posthouse.turns import RequestedCall
 from tests.integration.memory.api import Api
 from tests.integration.memory.requests import KEY, letter, manifest, outbound, step
 from tests.integration.memory.rows import Rows

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import pytest
 
+from posthouse.calls import CallOpenResult
 from posthouse.errors import Fenced
-from posthouse.turns import CallOpenResult
 from tests.integration.memory.api import Api
 from tests.integration.memory.requests import KEY, commit, letter, manifest, step
 from tests.integration.memory.rows import Rows

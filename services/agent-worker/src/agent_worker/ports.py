@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from posthouse import turns
+from posthouse import calls, turns
 from posthouse.errors import PermanentError
 from posthouse.turns import Outgoing, Position
 
@@ -77,9 +77,9 @@ class TurnApi(Protocol):
 class CallApi(Protocol):
     """``memory.call.*``; raises as TurnApi."""
 
-    async def open(self, request: turns.CallOpenRequest) -> turns.CallOpenResult: ...
-    async def record(self, request: turns.CallRecordRequest) -> None: ...
-    async def finish(self, request: turns.CallFinishRequest) -> None: ...
+    async def open(self, request: calls.CallOpenRequest) -> calls.CallOpenResult: ...
+    async def record(self, request: calls.CallRecordRequest) -> None: ...
+    async def finish(self, request: calls.CallFinishRequest) -> None: ...
 
 
 class Publisher(Protocol):

@@ -17,7 +17,7 @@ from agent_worker.engine.journal import Recorded
 from agent_worker.ingress import AGENT_FIELDS
 from agent_worker.ports import CallApi
 from agent_worker.turns.briefing import Agent
-from posthouse import subjects, turns
+from posthouse import calls, subjects
 from posthouse.address import Address
 from posthouse.errors import Busy, PosthouseError
 from posthouse.messages import MAIN_AGENT, ErrorInfo, OutboundMessage, read_inbound, utc_now
@@ -74,7 +74,7 @@ class AgentRequests:
         if task is None:
             raise RuntimeError("a request is answered in a task")
         opened = await self._api.open(
-            turns.CallOpenRequest(
+            calls.CallOpenRequest(
                 call_id=call_id,
                 request_hash=hashlib.sha256(body).hexdigest(),
                 worker=self._worker,
@@ -104,7 +104,7 @@ class AgentRequests:
             # A beat that comes while this is stored would be told that the call is lost.
             del self._tasks[call_id]
             await self._api.finish(
-                turns.CallFinishRequest(call_id=call_id, epoch=opened.epoch, result=result)
+                calls.CallFinishRequest(call_id=call_id, epoch=opened.epoch, result=result)
             )
             return result
         finally:
@@ -135,7 +135,7 @@ class _CallJournal:
             placed = body | {"iteration": iteration, "index": index}
             step = Step(run_id=self._call_id, n=n, kind=kind, body=placed)
             await self._api.record(
-                turns.CallRecordRequest(call_id=self._call_id, epoch=self._epoch, step=step)
+                calls.CallRecordRequest(call_id=self._call_id, epoch=self._epoch, step=step)
             )
             self._next = n + 1
         return n

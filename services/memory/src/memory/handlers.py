@@ -5,7 +5,7 @@ The functions and what they refuse: ``sql/turn_v1/``; requests and results: ``po
 
 from memory.ports import Database
 from memory.wire import as_json, as_json_list
-from posthouse import subjects, turns
+from posthouse import calls, subjects, turns
 from posthouse.rpc import Handler, Raw, RpcServer
 from posthouse.settings import MemorySettings
 
@@ -115,7 +115,7 @@ class CallHandlers:
         self._db = database
         self._ttl_s = settings.lease_ttl_s
 
-    async def open(self, request: turns.CallOpenRequest) -> Raw:
+    async def open(self, request: calls.CallOpenRequest) -> Raw:
         """Take a call, join it or get its result."""
         return await self._db.call(
             "turn_v1.call_open",
@@ -123,26 +123,26 @@ class CallHandlers:
             self._ttl_s,
         )
 
-    async def record(self, request: turns.CallRecordRequest) -> Raw:
+    async def record(self, request: calls.CallRecordRequest) -> Raw:
         """Record a step of a call."""
         return await self._db.call(
             "turn_v1.call_record",
             *(request.call_id, request.epoch, as_json(request.step), as_json_list(request.calls)),
         )
 
-    async def finish(self, request: turns.CallFinishRequest) -> Raw:
+    async def finish(self, request: calls.CallFinishRequest) -> Raw:
         """Store the result of a call."""
         return await self._db.call(
             "turn_v1.call_finish", request.call_id, request.epoch, as_json(request.result)
         )
 
-    async def cancel(self, request: turns.CallCancelRequest) -> Raw:
+    async def cancel(self, request: calls.CallCancelRequest) -> Raw:
         """Ask the owner of a call to end it."""
         return await self._db.call(
             "turn_v1.call_cancel", request.call_id, request.epoch, request.reason
         )
 
-    async def release(self, request: turns.CallReleaseRequest) -> Raw:
+    async def release(self, request: calls.CallReleaseRequest) -> Raw:
         """Hand a call back."""
         return await self._db.call("turn_v1.call_release", request.call_id, request.epoch)
 

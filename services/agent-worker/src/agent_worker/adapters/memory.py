@@ -12,7 +12,7 @@ from tenacity import (
 )
 
 from agent_worker import settings
-from posthouse import subjects, turns
+from posthouse import calls, subjects, turns
 from posthouse.errors import TransientError
 from posthouse.messages import Wire
 from posthouse.rpc import RpcClient
@@ -119,14 +119,14 @@ class RpcCallApi(_Area):
     def __init__(self, client: RpcClient) -> None:
         super().__init__(client, "call")
 
-    async def open(self, request: turns.CallOpenRequest) -> turns.CallOpenResult:
+    async def open(self, request: calls.CallOpenRequest) -> calls.CallOpenResult:
         """Take a call."""
-        return await self._call("open", request, turns.CallOpenResult, settings.OPEN_PATIENCE_S)
+        return await self._call("open", request, calls.CallOpenResult, settings.OPEN_PATIENCE_S)
 
-    async def record(self, request: turns.CallRecordRequest) -> None:
+    async def record(self, request: calls.CallRecordRequest) -> None:
         """Record a step of a call."""
         await self._call("record", request, _Nothing)
 
-    async def finish(self, request: turns.CallFinishRequest) -> None:
+    async def finish(self, request: calls.CallFinishRequest) -> None:
         """Store a result."""
         await self._call("finish", request, _Nothing)
