@@ -48,7 +48,7 @@ class Cluster:
         body: dict[str, Any] = {"content": content}
         if id is not None:
             body["id"] = id
-        await self.js.publish(f"inbound.{key}", json.dumps(body).encode())
+        await self.js.publish(f"inbound.{key}", orjson.dumps(body))
 
     async def outbound(self, key: str) -> list[dict[str, Any]]:
         """Everything on the outbound subject of a conversation, in stream order."""

@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+import pytest
+
 from posthouse import streams
 from posthouse.texts import language_of
 from tests.support.cluster import Cluster
@@ -17,12 +19,16 @@ async def _keep_alive(process: ServiceProcess) -> None:
         await process.start()
 
 
-async def test_a_message_that_kills_its_workers_is_given_up(hasty_cluster: Cluster) -> None:
+@pytest.mark.parametrize("tool", ["die", "block"])
+async def test_a_message_that_takes_its_workers_along_is_given_up(
+    hasty_cluster: Cluster, tool: str
+) -> None:
+    """``die`` kills the process, ``block`` never returns to the event loop."""
     cluster = hasty_cluster
     worker = await cluster.start("agent_worker")
     keeper = asyncio.create_task(_keep_alive(worker))
     try:
-        await cluster.say("im.cli.local", "!tool die {}", id="m1")
+        await cluster.say("im.cli.local", f"!tool {tool} {{}}", id="m1")
         await cluster.say("im.cli.local", "2+3", id="m2")
         answers = await cluster.answered("im.cli.local", 2, timeout_s=90)
     finally:
@@ -34,7 +40,7 @@ async def test_a_message_that_kills_its_workers_is_given_up(hasty_cluster: Clust
     ((headers, body),) = await cluster.messages(streams.DLQ, "dlq.inbound.im.cli.local")
     assert headers["Posthouse-Reason"].startswith("gave_up")
     assert int(headers["Posthouse-Attempts"]) > 2
-    assert body == {"content": "!tool die {}", "id": "m1"}
+    assert body == {"content": f"!tool {tool} {{}}", "id": "m1"}
     (row,) = await cluster.rows("select attempts, vanished from mailbox where source_id = 'm1'")
     assert row["vanished"] == 3
 
@@ -113,3 +119,48 @@ async def test_a_repeated_message_is_answered_once(cluster: Cluster) -> None:
     await cluster.say("im.cli.local", "3+4", id="m2")
     answers = await cluster.answered("im.cli.local", 2)
     assert [answer["in_reply_to"] for answer in answers] == [["m1"], ["m2"]]
+
+
+LONG = {
+    "spaces": "total" + " " * 4000 + "42",
+    "newlines": "a" + "\n" * 100_000 + "b",
+    "digits": "7" * 200_000,
+    "words": "and " * 60_000,
+    "quotes": '"' * 120_000,
+    "controls": "\u0001" * 40_000,
+    "chinese": "时" * 80_000,
+    "nearly too large": "x" * 260_000,
+}
+
+
+async def test_long_messages_are_answered_and_hold_nobody_up(cluster: Cluster) -> None:
+    """Up to the limit of 256 kB; the history keeps their head and tail."""
+    await cluster.start("agent_worker")
+    for number, content in enumerate(LONG.values()):
+        await cluster.say(f"im.cli.long{number}", content, id=f"m{number}")
+        await cluster.say(f"im.cli.long{number}", "2+3", id=f"n{number}")
+    await cluster.say("im.cli.other", "2+3")
+    await cluster.answered("im.cli.other", timeout_s=20)
+    for number, name in enumerate(LONG):
+        answers = await cluster.answered(f"im.cli.long{number}", 2, timeout_s=40)
+        assert [a["in_reply_to"] for a in answers] == [[f"m{number}"], [f"n{number}"]], name
+        assert "error" not in answers[0], name
+        assert "5" in answers[1]["content"], name
+
+
+async def test_a_subscriber_sees_each_answer_once(cluster: Cluster) -> None:
+    """Also without reading the stream, while two workers take turns."""
+    for _ in range(2):
+        await cluster.start("agent_worker")
+    subscription = await (await cluster.nats.connect()).subscribe("outbound.im.cli.local")
+    for number in range(12):
+        await cluster.say("im.cli.local", f"{number}+1", id=f"m{number}")
+        answer = json.loads((await subscription.next_msg(timeout=15)).data)
+        assert answer["in_reply_to"] == [f"m{number}"]
+        # Longer than a report takes: a person, or a program that thinks.
+        await eventually(lambda: _all_reported(cluster))
+
+
+async def _all_reported(cluster: Cluster) -> bool:
+    (row,) = await cluster.rows("select count(*) from outbound where not published")
+    return bool(row["count"] == 0)

@@ -7,6 +7,7 @@ import pytest
 
 from memory.adapters.postgres import PostgresDatabase
 from memory.migrations import HEAD
+from memory.settings import SESSION
 from posthouse.embedded.postgres import PostgresServer
 from tests.integration.memory.api import LONG_S, SHORT_S, Api
 from tests.integration.memory.rows import Rows
@@ -26,7 +27,7 @@ def direct_dsn(migrated_server: PostgresServer) -> Iterator[str]:
 @pytest.fixture
 async def rows(direct_dsn: str) -> AsyncIterator[Rows]:
     """What is in the tables: nothing at first."""
-    connection = await asyncpg.connect(direct_dsn)
+    connection = await asyncpg.connect(direct_dsn, server_settings=SESSION)
     tables = Rows(connection, direct_dsn)
     await tables.clear()
     yield tables

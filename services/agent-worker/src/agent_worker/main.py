@@ -28,6 +28,7 @@ from agent_worker.turns.holder import Faults, Services
 from agent_worker.turns.notices import Notices
 from agent_worker.turns.outbox import Outbox
 from agent_worker.turns.worker import Worker
+from agent_worker.watchdog import Watchdog
 from posthouse import bootstrap, bus, health, service, subjects
 from posthouse.errors import PosthouseError, Unavailable
 from posthouse.rpc import RpcClient
@@ -112,6 +113,7 @@ class Parts(NamedTuple):
     heartbeat: Heartbeat
     requests: AgentRequests
     feeds: Feeds
+    watchdog: Watchdog
 
 
 def build(settings: Settings, link: Link, agent: Agent, stop: asyncio.Event) -> Parts:
@@ -139,10 +141,19 @@ def build(settings: Settings, link: Link, agent: Agent, stop: asyncio.Event) -> 
     commands = Commands(api, notices, publisher, settings.embedded)
     worker = Worker(services, conversations, commands)
     requests = AgentRequests(RpcCallApi(rpc), agent, name, numbers.AGENT_REQUESTS)
+    watchdog = Watchdog(numbers.STALL_LEASES * settings.memory.lease_ttl_s)
     heartbeat = Heartbeat(
-        name, api, outbox, conversations, requests.calls, worker.hold, requests.cancel
+        name,
+        api,
+        outbox,
+        conversations,
+        requests.calls,
+        worker.hold,
+        requests.cancel,
+        watchdog.feed,
     )
-    return Parts(worker, conversations, heartbeat, requests, feeds)
+    outbox.on_published = heartbeat.hint
+    return Parts(worker, conversations, heartbeat, requests, feeds, watchdog)
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
@@ -216,6 +227,7 @@ async def _hand_over(parts: Parts, broker: NatsBroker) -> None:
     )
     await parts.feeds.settled(numbers.EVENT_TIMEOUT_S)
     await parts.heartbeat.stop()
+    parts.watchdog.stop()
 
 
 async def _cancel(*tasks: asyncio.Task[Any]) -> None:

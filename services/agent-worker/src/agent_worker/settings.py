@@ -1,6 +1,10 @@
 """Numbers of the worker; what an operator sets is in ``posthouse.settings``."""
 
 HEARTBEAT_S = 1.0
+# Between two beats at least, so that many reports share one.
+MIN_BEAT_S = 0.1
+# A worker whose event loop is blocked for so many lease times ends itself.
+STALL_LEASES = 3
 # A renewal that takes longer is repeated at once (R11); the lease lasts several beats.
 RENEW_TIMEOUT_S = 0.8
 ADOPT_PER_BEAT = 8

@@ -12,6 +12,13 @@ REPLICAS = 2
 CONNECT_TIMEOUT_S = 10.0
 COMMAND_TIMEOUT_S = 2.0
 LOCK_TIMEOUT_MS = 1500
+SESSION = {
+    "application_name": "memory",
+    "lock_timeout": str(LOCK_TIMEOUT_MS),
+    # Plans are kept: one that was made while a table was small must not read all of it later.
+    "enable_seqscan": "off",
+    "jit": "off",
+}
 # Longer waits for a connection mean overload: answer busy at once (R11).
 POOL_PATIENCE_S = 0.5
 # Renewals have connections of their own, so that a full pool never costs a lease.

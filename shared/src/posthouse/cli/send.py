@@ -44,6 +44,8 @@ def send(
 
     if not text.strip():
         raise typer.BadParameter("there is nothing to send; write some text", param_hint="TEXT")
+    if not text.isprintable() and any(0xD800 <= ord(c) <= 0xDFFF for c in text):
+        raise typer.BadParameter("the text is not UTF-8", param_hint="TEXT")
     sender = Address.parse(address)
     if not sender.is_im:
         raise AddressError(f"{address} is no chat; write im://channel/id, as in {DEFAULT_ADDRESS}")

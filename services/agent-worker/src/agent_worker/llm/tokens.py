@@ -14,6 +14,7 @@ _PARTS = re.compile(
     r"|(?P<newlines>[\r\n]+)"
     r"|(?P<mark>[^\w\s]|_)"
 )
+MAX_CACHED_CHARACTERS = 4096
 _PER_OPAQUE_CHARACTER = 1 / 1.7
 _PER_CJK = 0.9
 _PER_DIGIT = 1 / 2.2
@@ -21,13 +22,20 @@ _PER_NEWLINES = 0.45
 _PER_MARK = 0.6
 
 
-@lru_cache(maxsize=4096)
 def estimate(text: str) -> int:
-    """Tokens of a text, about; 0 for ''. Cached: the same history is counted at each call."""
+    """Tokens of a text, about; 0 for ''."""
+    return _cached(text) if len(text) <= MAX_CACHED_CHARACTERS else _count(text)
+
+
+def _count(text: str) -> int:
     total = 0.0
     for match in _PARTS.finditer(text):
         total += _weight(match.lastgroup or "", len(match[0]))
     return round(total) or int(bool(text))
+
+
+# The same history is counted at each call.
+_cached = lru_cache(maxsize=4096)(_count)
 
 
 def _weight(kind: str, length: int) -> float:

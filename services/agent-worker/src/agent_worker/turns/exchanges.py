@@ -1,7 +1,11 @@
 """History as exchanges: what a person said, and all that followed until they spoke again."""
 
+from agent_worker.engine.results import cap
 from agent_worker.llm.client import Message
 from posthouse.messages import InboundMessage
+
+# A history entry has at most 192 kB of JSON, and a character up to 6 bytes there.
+MAX_REMEMBERED_CHARACTERS = 30_000
 
 
 def user_message(message: InboundMessage) -> Message:
@@ -11,6 +15,12 @@ def user_message(message: InboundMessage) -> Message:
     for media in message.media:
         content += f"\n[{media.name or media.mime or 'file'}: {media.url or media.object}]"
     return {"role": "user", "content": content.strip()}
+
+
+def remembered(message: InboundMessage) -> Message:
+    """The same for the history, where it must fit: a long one keeps its head and its tail."""
+    said = user_message(message)
+    return said | {"content": cap(said["content"], MAX_REMEMBERED_CHARACTERS)}
 
 
 def whole_exchanges(history: list[Message]) -> list[Message]:

@@ -83,7 +83,10 @@ class Conversations:
 
 
 class Heartbeat:
-    """Beats from ``start`` to ``stop``; ``hint`` makes the next beat come at once."""
+    """Beats from ``start`` to ``stop``; ``hint`` makes the next beat come soon.
+
+    ``alive`` is called with each beat, whatever becomes of it.
+    """
 
     def __init__(
         self,
@@ -94,6 +97,7 @@ class Heartbeat:
         calls: dict[str, int],
         adopt: Callable[[Lease], None],
         cancel_call: Callable[[str], None],
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
         self._worker = worker
         self._api = api
@@ -102,6 +106,7 @@ class Heartbeat:
         self._calls = calls
         self._adopt = adopt
         self._cancel_call = cancel_call
+        self._alive = alive
         self._hinted = asyncio.Event()
         self._good_beats = 0
         self._task: asyncio.Task[None] | None = None
@@ -126,9 +131,11 @@ class Heartbeat:
 
     async def _run(self) -> None:
         while True:
+            self._alive()
             await self.beat()
+            await asyncio.sleep(settings.MIN_BEAT_S)
             try:
-                async with asyncio.timeout(settings.HEARTBEAT_S):
+                async with asyncio.timeout(settings.HEARTBEAT_S - settings.MIN_BEAT_S):
                     await self._hinted.wait()
             except TimeoutError:
                 continue

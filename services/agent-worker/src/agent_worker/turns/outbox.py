@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from itertools import groupby
 from weakref import WeakValueDictionary
 
@@ -24,12 +25,14 @@ Place = tuple[str, int, int]
 class Outbox:
     """What is published here is reported with the next heartbeat; what is not, is relayed.
 
-    A report is on its way for up to a second: until then Postgres still calls the message
-    unpublished. So the newest are remembered, and reported again instead of published again.
+    Until the report arrives Postgres calls the message unpublished, and whoever holds the
+    conversation next would publish it again: so a report asks for a beat (``on_published``), and
+    the newest are remembered, to be reported again instead of published again.
     """
 
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
+        self.on_published: Callable[[], None] = lambda: None
         self._published: OrderedDict[Place, Published] = OrderedDict()
         self._reports: dict[Place, Published] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -64,6 +67,7 @@ class Outbox:
             )
             self._remember(place, report)
         self._reports[place] = report
+        self.on_published()
         return True
 
     def _remember(self, place: Place, report: Published) -> None:

@@ -13,7 +13,7 @@ from agent_worker.engine import Cancellation, run
 from agent_worker.events import EventWriter
 from agent_worker.turns import briefing
 from agent_worker.turns.briefing import TurnTools
-from agent_worker.turns.exchanges import user_message
+from agent_worker.turns.exchanges import remembered
 from posthouse import events, turns
 from posthouse.errors import BadRequest
 from posthouse.messages import OutboundMessage
@@ -176,7 +176,7 @@ class Turn:
 
 
 def _said(begun: BeginResult) -> list[HistoryEntry]:
-    return [HistoryEntry(message=user_message(message.body)) for message in begun.messages]
+    return [HistoryEntry(message=remembered(message.body)) for message in begun.messages]
 
 
 def _is_poison(begun: BeginResult) -> bool:

@@ -14,8 +14,8 @@ from memory.settings import (
     COMMAND_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
     HEARTBEAT_CONNECTIONS,
-    LOCK_TIMEOUT_MS,
     POOL_PATIENCE_S,
+    SESSION,
 )
 from posthouse.errors import (
     BadMessage,
@@ -98,11 +98,7 @@ class PostgresDatabase:
             max_size=size,
             reset=_nothing,
             command_timeout=COMMAND_TIMEOUT_S,
-            server_settings={
-                "lock_timeout": str(LOCK_TIMEOUT_MS),
-                "application_name": "memory",
-                "jit": "off",
-            },
+            server_settings=SESSION,
         )
 
     async def stop(self) -> None:

@@ -54,10 +54,11 @@ create table mailbox (
     admitted_at timestamptz not null default clock_timestamp(),
     finished_at timestamptz,
     primary key (key, generation, seq),
-    unique (key, source_id)
+    -- This order: no plan may take it for the primary key.
+    unique (source_id, key)
 ) with (fillfactor = 80);
 create index mailbox_waiting on mailbox (key, generation, seq) where state = 'waiting';
-create index mailbox_stopped on mailbox (key, reason) where state = 'stopped';
+create index mailbox_stopped on mailbox (key, reason, generation, seq) where state = 'stopped';
 
 create table step (
     key text not null,
@@ -87,7 +88,7 @@ create table outbound (
     relay_until timestamptz not null default '-infinity',
     created_at timestamptz not null default clock_timestamp(),
     primary key (key, generation, seq),
-    unique (key, idempotency_key)
+    unique (idempotency_key, key)
 );
 create index outbound_unpublished on outbound (key, generation, seq)
     where not published and failed is null;

@@ -3,6 +3,8 @@
 import re
 import unicodedata
 
+MAX_CHARACTERS = 300
+
 _WORDS = (
     (r"\bplus\b|加上|加", "+"),
     (r"\bminus\b|减去|减|−|–", "-"),
@@ -30,7 +32,10 @@ _DATE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}")
 
 def expression_in(text: str) -> str | None:
     """The expression that a text asks for, in ASCII; None if the text is anything else."""
-    plain = unicodedata.normalize("NFKC", text).strip().lower()
+    # Runs of spaces and digits cost the patterns their square or cube: one space, and no novels.
+    plain = " ".join(unicodedata.normalize("NFKC", text).lower().split())
+    if len(plain) > MAX_CHARACTERS:
+        return None
     plain = _TAIL.sub("", _LEAD.sub("", plain))
     for pattern, operator in _WORDS:
         plain = re.sub(pattern, operator, plain)

@@ -13,6 +13,10 @@ from agent_worker.llm.rules.commands import Situation, act
 
 Group = tuple[Action, ...]
 
+# No plain command is longer, and the patterns cost the square of what they search: one pasted
+# table froze a worker for minutes (seen).
+MAX_CHARACTERS = 2000
+
 _DIRECTIVE = re.compile(r"[!/]tool\s+(?P<name>[A-Za-z0-9_-]+)[ \t]*")
 _THEN = re.compile(
     r"\s*[,，;；。]?\s*(?:\b(?:and )?then\b|然后再?|接着)[,，]?\s*|\s*[;；]\s*|\s*\n+\s*",
@@ -30,6 +34,8 @@ def plan(text: str, situation: Situation) -> list[Group] | None:
     """What to do for a message; None if no rule knows any part of it."""
     if _DIRECTIVE.match(text):
         return list(_directives(text, situation))
+    if len(text) > MAX_CHARACTERS:
+        return None
     pieces = [_LIST_MARK.sub("", piece) for piece in _THEN.split(text) if piece.strip()]
     groups = [_group(piece, situation) for piece in pieces]
     if any(group is None for group in groups):
@@ -58,6 +64,7 @@ def _directives(text: str, situation: Situation) -> Iterator[Group]:
             return
         action, text = _directive(found["name"], text[found.end() :], situation)
         yield (action,)
+        text = text.lstrip()
         separator = _THEN.match(text)
         text = text[separator.end() if separator else 0 :].strip()
 

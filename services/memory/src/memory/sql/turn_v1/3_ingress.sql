@@ -81,13 +81,14 @@ $$;
 -- Whether a message belongs to a turn that has a manifest: then its holder ends it.
 create function is_begun(m mailbox) returns boolean
 language sql stable set search_path = turn_v1, public as $$
+    -- Not a join, so that what waits comes first: the steps of all turns are many.
     select exists (
         select 1 from mailbox head
-        join step s on s.key = head.key and s.generation = head.generation and s.seq = head.seq
-            and s.run_id = '' and s.n = 0
         where head.key = m.key and head.state = 'waiting'
-          and (head.generation, head.seq) <= (m.generation, m.seq)
-          and s.body->'positions' @> jsonb_build_array(position_json(m.generation, m.seq)))
+          and (select body->'positions' from step s
+               where s.key = head.key and s.generation = head.generation and s.seq = head.seq
+                 and s.run_id = '' and s.n = 0)
+              @> jsonb_build_array(position_json(m.generation, m.seq)))
 $$;
 
 -- /stop covers everything before its position; what has begun is ended by its holder. Rows keep
@@ -100,8 +101,7 @@ begin
         where key = c.key and state = 'waiting' and (generation, seq) < (p_generation, p_seq)
           and not is_begun(m);
     return (select coalesce(jsonb_agg(source_id order by generation, seq), '[]') from mailbox
-            where key = c.key and state = 'stopped' and reason = command
-              and (generation, seq) < (p_generation, p_seq));
+            where key = c.key and state = 'stopped' and reason = command);
 end $$;
 
 create function control(p_key text, p_address text, p_op text, p_generation bigint, p_seq bigint)

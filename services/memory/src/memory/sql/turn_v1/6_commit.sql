@@ -1,9 +1,19 @@
 -- The end of a turn: state, outbound and history in one transaction.
 
--- Ends the messages of a turn. More than the manifest names may end (steered ones), and less:
--- what is left over was not begun.
+-- Whether this very commit was done before: its answer was lost.
+create function is_committed(p_key text, p_epoch bigint, p_positions jsonb) returns boolean
+language sql stable set search_path = turn_v1, public as $$
+    -- A join would read the whole mailbox of the conversation: a list's length is not estimated.
+    select coalesce(bool_and(p_epoch is not distinct from (
+        select done_epoch from mailbox m
+        where m.key = p_key and m.generation = p.generation and m.seq = p.seq)), false)
+    from jsonb_to_recordset(p_positions) as p(generation bigint, seq bigint)
+$$;
+
+-- Ends the messages of a turn; false when this very commit did so before. More than the manifest
+-- names may end (steered ones), and less: what is left over was not begun.
 create function finish(p_key text, p_epoch bigint, p_positions jsonb, p_state text, p_reason text)
-returns void language plpgsql set search_path = turn_v1, public as $$
+returns boolean language plpgsql set search_path = turn_v1, public as $$
 declare ended int;
 begin
     update mailbox m set state = p_state, reason = p_reason, done_epoch = p_epoch,
@@ -12,10 +22,12 @@ begin
         where m.key = p_key and m.generation = p.generation and m.seq = p.seq
           and m.state = 'waiting';
     get diagnostics ended = row_count;
+    if ended = 0 and is_committed(p_key, p_epoch, p_positions) then return false; end if;
     if ended <> jsonb_array_length(p_positions) or ended = 0 then
         perform fail('PH002', 'not every message of this turn waits');
     end if;
     perform unbegin(p_key, p_epoch);
+    return true;
 end $$;
 
 -- Appends the turn's messages: written out, or named as steps of its root run.
@@ -36,16 +48,6 @@ begin
         from jsonb_array_elements(messages) with ordinality as m(message, i) order by m.i;
 end $$;
 
--- Whether this very commit was done before: its answer was lost.
-create function is_committed(p_key text, p_epoch bigint, p_positions jsonb) returns boolean
-language sql stable set search_path = turn_v1, public as $$
-    -- A join would read the whole mailbox of the conversation: a list's length is not estimated.
-    select coalesce(bool_and(p_epoch is not distinct from (
-        select done_epoch from mailbox m
-        where m.key = p_key and m.generation = p.generation and m.seq = p.seq)), false)
-    from jsonb_to_recordset(p_positions) as p(generation bigint, seq bigint)
-$$;
-
 create function commit(p_key text, p_epoch bigint, p_generation bigint, p_seq bigint,
     p_positions jsonb, p_state text, p_reason text, p_outbound jsonb, p_history jsonb,
     p_checked_generation bigint, p_checked_seq bigint, p_ttl float8) returns jsonb
@@ -53,12 +55,14 @@ language plpgsql set search_path = turn_v1, public as $$
 declare c conversation; again boolean; w jsonb;
 begin
     select * into c from conversation where key = p_key for no key update;
-    again := is_committed(p_key, p_epoch, p_positions);
+    if is_held(c, p_epoch) then
+        again := not finish(p_key, p_epoch, p_positions, p_state, p_reason);
+    elsif is_committed(p_key, p_epoch, p_positions) then
+        again := true;
+    else
+        perform fail('PH001', 'this lease is no longer held');
+    end if;
     if not again then
-        if not is_held(c, p_epoch) then
-            perform fail('PH001', 'this lease is no longer held');
-        end if;
-        perform finish(p_key, p_epoch, p_positions, p_state, p_reason);
         perform send(p_key, 'turn:' || p_generation || ':' || p_seq || ':' || o.i, p_generation,
                      p_seq, o.body)
             from (select body, i from jsonb_array_elements(p_outbound) with ordinality as x(body, i)
