@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,5 +111,6 @@ async def run_cluster(
         await cluster.start("memory")
         yield cluster
     finally:
-        for process in reversed(cluster.processes):
-            await process.stop()
+        async with AsyncExitStack() as stack:
+            for process in cluster.processes:
+                stack.push_async_callback(process.stop)

@@ -8,6 +8,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import structlog
 
@@ -44,6 +45,19 @@ def run(service: str, serve: Serve) -> None:
     except PosthouseError as error:
         log.error("service.failed", code=error.code, reason=error.message)
         sys.exit(1)
+
+
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait for their end.
+
+    Cancelled again until they end: in Python 3.11 ``wait_for`` may swallow a cancellation that
+    comes together with its result, and a loop around it would run for ever (seen).
+    """
+    pending = {task for task in tasks if not task.done()}
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=RETRY_S)
 
 
 async def _serve(settings: Settings, serve: Serve) -> None:

@@ -1,5 +1,7 @@
 """The adapter: what it refuses at its start, and when it asks for a grace."""
 
+import asyncio
+
 import asyncpg
 import pytest
 
@@ -19,6 +21,7 @@ from posthouse.errors import (
 )
 from tests.integration.memory.api import LONG_S
 from tests.integration.memory.rows import Rows
+from tests.support.wait import eventually
 
 
 @pytest.mark.parametrize(
@@ -88,6 +91,21 @@ async def test_errors_are_told_apart_by_what_helps(
     with pytest.raises(error) as caught:
         await postgres.call("turn_v1.fail", state, "because")
     assert type(caught.value) is error
+
+
+async def test_a_connection_that_breaks_is_replaced(postgres: PostgresDatabase, rows: Rows) -> None:
+    waiting = asyncio.create_task(postgres.call("pg_sleep", 1.5))
+    kill = "select pg_terminate_backend(pid) from pg_stat_activity where query like 'select pg_sl%'"
+    await eventually(lambda: rows.connection.fetchval(kill))
+    with pytest.raises(Unavailable, match=r"terminating connection|closed"):
+        await waiting
+    await postgres.ping()
+
+
+async def test_a_statement_that_takes_too_long_is_given_up(postgres: PostgresDatabase) -> None:
+    with pytest.raises(Unavailable, match="TimeoutError"):
+        await postgres.call("pg_sleep", 10.0)
+    await postgres.ping()
 
 
 @pytest.mark.parametrize(("state", "asked"), [("57P01", True), ("55P03", True), ("PH002", False)])

@@ -139,3 +139,22 @@ async def test_only_a_missing_server_is_waited_for(error: Exception) -> None:
     with pytest.raises(type(error)):
         await service.patiently(server.start, asyncio.Event())
     assert server.tries == 1
+
+
+async def test_a_task_that_swallows_a_cancellation_ends_all_the_same() -> None:
+    swallowed: list[int] = []
+
+    async def stubborn() -> None:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if swallowed:
+                    raise
+                swallowed.append(1)
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    await service.end(task, asyncio.create_task(asyncio.sleep(0)))
+    assert task.cancelled()
+    assert swallowed == [1]

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from contextlib import AsyncExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 import structlog
@@ -213,7 +213,7 @@ async def _work(link: Link, parts: Parts, stop: asyncio.Event, ready: asyncio.Ev
     ended, _ = await asyncio.wait({beating, *pulling, stopped}, return_when=asyncio.FIRST_COMPLETED)
     ready.clear()
     stop.set()
-    await _cancel(*pulling, stopped)
+    await service.end(*pulling, stopped)
     for task in ended - {stopped}:
         task.result()
 
@@ -228,12 +228,6 @@ async def _hand_over(parts: Parts, broker: NatsBroker) -> None:
     await parts.feeds.settled(numbers.EVENT_TIMEOUT_S)
     await parts.heartbeat.stop()
     parts.watchdog.stop()
-
-
-async def _cancel(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from posthouse.embedded.process import Server, StartError
+from posthouse.service import end
 
 log = structlog.get_logger(__name__)
 
@@ -48,9 +49,7 @@ class Supervisor:
 
     async def stop(self, order: Iterable[Sequence[Server]]) -> None:
         """Stop the groups one after the other, then all others; those of a group together."""
-        for watch in self._watches:
-            watch.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
+        await end(*self._watches)
         for group in (*order, self._servers):
             await asyncio.gather(*(server.stop() for server in group))
 

@@ -9,7 +9,7 @@ from agent_worker import settings
 from agent_worker.ports import TurnApi
 from agent_worker.turns.holder import Holder
 from agent_worker.turns.outbox import Outbox
-from posthouse import turns
+from posthouse import service, turns
 from posthouse.errors import PosthouseError
 from posthouse.turns import HeartbeatResult, HeldCall, HeldLease, Lease, Outgoing
 
@@ -68,10 +68,7 @@ class Conversations:
         if not self.tasks:
             return
         _, late = await asyncio.wait(set(self.tasks.values()), timeout=timeout_s)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late, timeout=timeout_s)
+        await service.end(*late)
 
     def leases(self) -> list[HeldLease]:
         """What to renew: a commit renews or frees by itself."""
@@ -125,8 +122,7 @@ class Heartbeat:
     async def stop(self) -> None:
         """Stop beating; the last beat reports what was published."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+            await service.end(self._task)
         await self.beat()
 
     async def _run(self) -> None:

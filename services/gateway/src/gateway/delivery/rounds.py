@@ -12,6 +12,7 @@ from gateway.delivery.lane import Lane
 from gateway.delivery.letter import Letter
 from gateway.ports import DeadLetters, Outbox, Parcel
 from gateway.settings import DeliveryLimits
+from posthouse import service
 from posthouse.errors import BadMessage, TransientError
 
 log = structlog.get_logger(__name__)
@@ -178,8 +179,7 @@ class Rounds:
     async def _finish(self) -> None:
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=self._limits.grace_s)
-            for task in late:
-                task.cancel()
+            await service.end(*late)
             if late:
                 await asyncio.wait(late, timeout=PAUSE_S)
         await self._outbox.close()
