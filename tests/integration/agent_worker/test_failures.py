@@ -19,6 +19,7 @@ async def _keep_alive(process: ServiceProcess) -> None:
         await process.start()
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("tool", ["die", "block"])
 async def test_a_message_that_takes_its_workers_along_is_given_up(
     hasty_cluster: Cluster, tool: str
