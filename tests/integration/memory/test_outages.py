@@ -244,6 +244,15 @@ async def test_a_rolling_restart_loses_no_request(
     await asyncio.gather(*asking)
 
 
+async def test_sigterm_ends_it_well_without_nats(
+    process: Starter, database: str, nats: Nats
+) -> None:
+    service = await process(database).start()
+    await crash(nats.server)
+    async with asyncio.timeout(20):
+        assert await service.stop() == 0
+
+
 async def test_sigterm_ends_it_while_it_waits(process: Starter) -> None:
     service = process(f"postgresql://postgres@127.0.0.1:{free_port()}/posthouse")
     await service.spawn()

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -176,7 +176,7 @@ class PostgresDatabase:
             return TransientError(f"Postgres: {type(error).__name__}")
         if _is_lost(error):
             self.grace_due(restart=False)
-            return Unavailable(f"Postgres does not answer: {type(error).__name__}")
+            return Unavailable(f"Postgres does not answer: {type(error).__name__}: {error}")
         log.error("postgres.failed", sqlstate=state, error=type(error).__name__)
         return PosthouseError(f"Postgres: {type(error).__name__}", sqlstate=state)
 
@@ -211,8 +211,10 @@ async def _connection(pool: "Pool") -> AsyncIterator["Connection"]:
         yield connection
     except FAILURES as error:
         if _is_lost(error):
-            # Asyncpg may think that it is good, and hand it out again (seen after a kill -9).
-            connection.terminate()
+            # Asyncpg may think that it is good, and hand it out again (seen after a kill -9),
+            # or have given it up already.
+            with suppress(asyncpg.InterfaceError):
+                connection.terminate()
         raise
     finally:
         # After a timeout the release waits until Postgres has cancelled the statement.
