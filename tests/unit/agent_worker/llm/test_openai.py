@@ -243,6 +243,15 @@ async def test_errors_are_typed_and_only_passing_ones_are_tried_again(
     assert len(server.bodies) == (3 if expected.retryable else 1)
 
 
+async def test_without_retries_the_first_failure_is_raised(
+    server: ModelServer, client: OpenAIClient
+) -> None:
+    server.will(refusal(503, "down"), HELLO)
+    with pytest.raises(errors.ModelUnavailable):
+        await client.chat(request(retries=False))
+    assert len(server.bodies) == 1
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [

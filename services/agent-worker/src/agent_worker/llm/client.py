@@ -3,7 +3,7 @@
 Messages are dicts in the OpenAI chat format, whatever the provider speaks; adapters translate.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -24,7 +24,7 @@ class ChatRequest:
     """One model call. ``tools`` are OpenAI function schemas; None leaves the provider's default.
 
     ``model`` names a model and overrides the tier: ``provider/model`` towards the router, the
-    provider's own name towards an adapter.
+    provider's own name towards an adapter. Without ``retries`` the first failure is raised.
     """
 
     messages: Sequence[Message]
@@ -33,6 +33,7 @@ class ChatRequest:
     temperature: float | None = None
     model_hints: ModelHints = field(default_factory=ModelHints)
     model: str = ""
+    retries: bool = True
 
 
 class Usage(NamedTuple):
@@ -55,11 +56,24 @@ class ChatResponse:
     model: str = ""
 
 
+class TextDelta(NamedTuple):
+    """The next piece of an answer's text."""
+
+    text: str
+
+
 class LLMClient(Protocol):
     """A language model, or the choice between several."""
 
     async def chat(self, request: ChatRequest) -> ChatResponse:
         """Answer once. Raises the errors of ``llm.errors``, all of them PosthouseError."""
+        ...
+
+    def chat_stream(self, request: ChatRequest) -> AsyncIterator[TextDelta | ChatResponse]:
+        """The text as it comes, then the whole response, which counts. Raises as ``chat``.
+
+        What was yielded is never taken back: after the first piece nothing is tried again.
+        """
         ...
 
     async def aclose(self) -> None:

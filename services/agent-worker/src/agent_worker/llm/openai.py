@@ -63,7 +63,7 @@ class OpenAIClient:
     async def chat(self, request: ChatRequest) -> ChatResponse:
         """Answer once. Raises the errors of ``llm.errors``."""
         attempts = AsyncRetrying(
-            stop=stop_after_attempt(ATTEMPTS),
+            stop=stop_after_attempt(ATTEMPTS if request.retries else 1),
             wait=self._pause_s,
             retry=retry_if_exception(_worth_another_try),
             reraise=True,
