@@ -3,17 +3,19 @@
 ``bootstrap`` is idempotent and only adds: a missing asset is created, a tunable that differs is
 updated, an incompatible difference raises Drift. Services call ``check``, which changes nothing
 except that a missing EVENTS stream (memory storage, gone after a restart) is created.
+``differences`` changes nothing at all.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import nats.errors
 import structlog
 from nats.js import JetStreamContext
 from nats.js import errors as js_errors
-from nats.js.api import ConsumerConfig, StreamConfig, StreamInfo
+from nats.js.api import ConsumerConfig, KeyValueConfig, StreamConfig
 
 from posthouse import streams
 from posthouse.errors import Drift, Unavailable
@@ -28,49 +30,152 @@ CONSUMER_TUNABLE = ("ack_wait", "max_deliver", "max_ack_pending")
 
 @dataclass(frozen=True)
 class Difference:
-    """One field of one asset that is not as declared."""
+    """One field of one asset that is not as declared; without ``field`` the asset is missing."""
 
     asset: str
-    field: str
-    declared: Any
-    found: Any
-    incompatible: bool
+    field: str = ""
+    declared: Any = None
+    found: Any = None
+    incompatible: bool = False
+
+    @property
+    def missing(self) -> bool:
+        """Whether the whole asset is missing."""
+        return not self.field
 
     def __str__(self) -> str:
+        if self.missing:
+            return f"{self.asset} is missing"
         return f"{self.asset}: {self.field} is {self.found!r}, declared {self.declared!r}"
+
+
+class _Asset(Protocol):
+    """Something declared in ``streams``; methods raise the errors of nats-py."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def lies_in(self) -> str:
+        """The asset without which this one cannot be."""
+        ...
+
+    async def compare(self, js: JetStreamContext) -> list[Difference]:
+        """What is not as declared. Raises NotFoundError when it is missing."""
+        ...
+
+    async def create(self, js: JetStreamContext) -> None: ...
+
+    async def tune(self, js: JetStreamContext) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Stream:
+    config: StreamConfig
+    lies_in: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"stream {self.config.name}"
+
+    async def compare(self, js: JetStreamContext) -> list[Difference]:
+        have = (await js.stream_info(str(self.config.name))).config
+        found = _differences(self.name, self.config, have, STREAM_MUST, incompatible=True)
+        found += _differences(self.name, self.config, have, STREAM_TUNABLE, incompatible=False)
+        return found + _older_schema(self.name, have.metadata)
+
+    async def create(self, js: JetStreamContext) -> None:
+        await js.add_stream(self.config)
+
+    async def tune(self, js: JetStreamContext) -> None:
+        await js.update_stream(self.config)
+
+
+@dataclass(frozen=True)
+class _Consumer:
+    stream: str
+    config: ConsumerConfig
+
+    @property
+    def name(self) -> str:
+        return f"consumer {self.config.durable_name} on {self.stream}"
+
+    @property
+    def lies_in(self) -> str:
+        return f"stream {self.stream}"
+
+    async def compare(self, js: JetStreamContext) -> list[Difference]:
+        have = (await js.consumer_info(self.stream, str(self.config.durable_name))).config
+        found = _differences(self.name, self.config, have, CONSUMER_MUST, incompatible=True)
+        return found + _differences(
+            self.name, self.config, have, CONSUMER_TUNABLE, incompatible=False
+        )
+
+    async def create(self, js: JetStreamContext) -> None:
+        await js.add_consumer(self.stream, self.config)
+
+    tune = create
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    config: KeyValueConfig
+    lies_in: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"bucket {self.config.bucket}"
+
+    async def compare(self, js: JetStreamContext) -> list[Difference]:
+        await js.key_value(self.config.bucket)
+        return []
+
+    async def create(self, js: JetStreamContext) -> None:
+        await js.create_key_value(self.config)
+
+    async def tune(self, js: JetStreamContext) -> None:
+        """Nothing of a bucket is compared."""
+
+
+async def differences(js: JetStreamContext, domains: Iterable[str] = ()) -> list[Difference]:
+    """Everything that is not as declared; changes nothing.
+
+    ``domains``: the bots that deliver outbound messages. What lies in a missing stream is not
+    named beside it. Raises Unavailable when the server does not answer.
+    """
+    with _clear_errors():
+        found = await _compare(js, domains)
+    missing = {asset.name for asset, different in found if any(d.missing for d in different)}
+    return [d for asset, different in found if asset.lies_in not in missing for d in different]
 
 
 async def bootstrap(js: JetStreamContext, domains: Iterable[str]) -> list[Difference]:
     """Bring the server into the declared shape; returns what was tuned.
 
-    ``domains``: the bots that deliver outbound messages. Raises Drift when an asset differs in a
-    field that cannot be changed safely, and Unavailable when the server does not answer.
+    Raises Drift, before anything is changed, when an asset differs in a field that cannot be
+    changed safely; Drift when the server refuses an asset; Unavailable when it does not answer.
     """
-    try:
-        tuned = [d for config in streams.streams() for d in await _ensure_stream(js, config)]
-        for stream, consumer in streams.consumers(domains):
-            tuned += await _ensure_consumer(js, stream, consumer)
-        for bucket in streams.buckets():
-            try:
-                await js.key_value(bucket.bucket)
-            except js_errors.NotFoundError:
-                await js.create_key_value(bucket)
-    except (nats.errors.TimeoutError, js_errors.ServiceUnavailableError, OSError) as error:
-        raise Unavailable("JetStream does not answer") from error
-    return tuned
+    with _clear_errors():
+        found = await _compare(js, domains)
+        _refuse([d for _, different in found for d in different if d.incompatible])
+        for asset, different in found:
+            if any(d.missing for d in different):
+                await asset.create(js)
+            elif different:
+                await asset.tune(js)
+    return [d for _, different in found for d in different if not d.missing]
 
 
 async def check(js: JetStreamContext, domains: Iterable[str] = ()) -> list[Difference]:
     """Compare only; returns tunable differences as warnings. Raises Drift, Unavailable."""
-    found: list[Difference] = []
-    try:
-        for config in streams.streams():
-            found += await _check_stream(js, config)
-        for stream, consumer in streams.consumers(domains):
-            found += await _check_consumer(js, stream, consumer)
-    except (nats.errors.TimeoutError, js_errors.ServiceUnavailableError, OSError) as error:
-        raise Unavailable("JetStream does not answer") from error
-    _refuse_incompatible(found)
+    found = await differences(js, domains)
+    events = Difference(f"stream {streams.EVENTS}")
+    if events in found:
+        found.remove(events)
+        with _clear_errors():
+            await create_events(js)
+    _refuse([d for d in found if d.incompatible])
+    _refuse([d for d in found if d.missing], "; run `posthouse bootstrap`")
     for difference in found:
         log.warning("streams.tunable_drift", asset=difference.asset, field=difference.field)
     return found
@@ -85,79 +190,32 @@ async def create_events(js: JetStreamContext) -> None:
 
 
 async def generation(js: JetStreamContext, stream: str) -> int:
-    """The generation of a stream on the server."""
-    return generation_of(await js.stream_info(stream))
-
-
-def generation_of(info: StreamInfo) -> int:
     """The stream's creation time in ms: a recreated stream restarts its sequences (R4)."""
-    if info.created is None:
-        raise Drift(f"the server does not tell when stream {info.config.name} was created")
-    return round(info.created.timestamp() * 1000)
+    created = (await js.stream_info(stream)).created
+    if created is None:
+        raise Drift(f"the server does not tell when stream {stream} was created")
+    return round(created.timestamp() * 1000)
 
 
-async def _ensure_stream(js: JetStreamContext, config: StreamConfig) -> list[Difference]:
-    name = str(config.name)
-    try:
-        info = await js.stream_info(name)
-    except js_errors.NotFoundError:
-        await js.add_stream(config)
-        return []
-    different = _compare_stream(config, info.config)
-    _refuse_incompatible(different)
-    if different:
-        await js.update_stream(config)
-    return different
+def _declared(domains: Iterable[str]) -> list[_Asset]:
+    """All assets, in the order in which they are created."""
+    return [
+        *(_Stream(config) for config in streams.streams()),
+        *(_Consumer(stream, config) for stream, config in streams.consumers(domains)),
+        *(_Bucket(config) for config in streams.buckets()),
+    ]
 
 
-async def _ensure_consumer(
-    js: JetStreamContext, stream: str, config: ConsumerConfig
-) -> list[Difference]:
-    try:
-        info = await js.consumer_info(stream, str(config.durable_name))
-    except js_errors.NotFoundError:
-        await js.add_consumer(stream, config)
-        return []
-    different = _compare_consumer(stream, config, info.config)
-    _refuse_incompatible(different)
-    if different:
-        await js.add_consumer(stream, config)
-    return different
-
-
-async def _check_stream(js: JetStreamContext, config: StreamConfig) -> list[Difference]:
-    name = str(config.name)
-    try:
-        return _compare_stream(config, (await js.stream_info(name)).config)
-    except js_errors.NotFoundError as error:
-        if name != streams.EVENTS:
-            raise Drift(f"stream {name} is missing; run `posthouse bootstrap`") from error
-        await create_events(js)
-        return []
-
-
-async def _check_consumer(
-    js: JetStreamContext, stream: str, config: ConsumerConfig
-) -> list[Difference]:
-    name = str(config.durable_name)
-    try:
-        info = await js.consumer_info(stream, name)
-    except js_errors.NotFoundError as error:
-        raise Drift(f"consumer {name} is missing; run `posthouse bootstrap`") from error
-    return _compare_consumer(stream, config, info.config)
-
-
-def _compare_stream(want: StreamConfig, have: StreamConfig) -> list[Difference]:
-    name = str(want.name)
-    found = _differences(f"stream {name}", want, have, STREAM_MUST, incompatible=True)
-    found += _differences(f"stream {name}", want, have, STREAM_TUNABLE, incompatible=False)
-    return found + _older_schema(f"stream {name}", have.metadata)
-
-
-def _compare_consumer(stream: str, want: ConsumerConfig, have: ConsumerConfig) -> list[Difference]:
-    name = f"consumer {want.durable_name} on {stream}"
-    found = _differences(name, want, have, CONSUMER_MUST, incompatible=True)
-    return found + _differences(name, want, have, CONSUMER_TUNABLE, incompatible=False)
+async def _compare(
+    js: JetStreamContext, domains: Iterable[str]
+) -> list[tuple[_Asset, list[Difference]]]:
+    found = []
+    for asset in _declared(domains):
+        try:
+            found.append((asset, await asset.compare(js)))
+        except js_errors.NotFoundError:
+            found.append((asset, [Difference(asset.name)]))
+    return found
 
 
 def _differences(
@@ -173,13 +231,26 @@ def _differences(
 
 
 def _older_schema(asset: str, metadata: dict[str, str] | None) -> list[Difference]:
-    have = int((metadata or {}).get(streams.SCHEMA_KEY, 0))
+    text = str((metadata or {}).get(streams.SCHEMA_KEY, 0))
+    # What is no number was not written by us: as if nothing stood there.
+    have = int(text) if text.isdecimal() else 0
     if have >= streams.SCHEMA:
         return []
     return [Difference(asset, streams.SCHEMA_KEY, streams.SCHEMA, have, have > 0)]
 
 
-def _refuse_incompatible(found: list[Difference]) -> None:
-    broken = [difference for difference in found if difference.incompatible]
+def _refuse(broken: list[Difference], remedy: str = "") -> None:
     if broken:
-        raise Drift("; ".join(map(str, broken)), assets=[d.asset for d in broken])
+        raise Drift("; ".join(map(str, broken)) + remedy, assets=[d.asset for d in broken])
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    try:
+        yield
+    except (js_errors.ServiceUnavailableError, js_errors.ServerError) as error:
+        raise Unavailable(f"JetStream does not answer: {error.description}") from error
+    except js_errors.APIError as error:
+        raise Drift(f"JetStream refuses it: {error.description}") from error
+    except (nats.errors.Error, OSError) as error:
+        raise Unavailable("JetStream does not answer") from error

@@ -139,7 +139,7 @@ async def test_another_missing_stream_is_named_with_the_remedy(
 
 async def test_a_missing_consumer_is_named_with_the_remedy(js: JetStreamContext) -> None:
     await bootstrap(js, ["web"])
-    with pytest.raises(Drift, match=r"deliver-feishu=2Bsales is missing; run `posthouse bootst"):
+    with pytest.raises(Drift, match=r"deliver-feishu=2Bsales on OUTBOUND is missing; run"):
         await check(js, DOMAINS)
     await bootstrap(js, DOMAINS)
     await check(js, DOMAINS)
