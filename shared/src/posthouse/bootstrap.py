@@ -15,7 +15,7 @@ import nats.errors
 import structlog
 from nats.js import JetStreamContext
 from nats.js import errors as js_errors
-from nats.js.api import ConsumerConfig, KeyValueConfig, StreamConfig
+from nats.js.api import ConsumerConfig, KeyValueConfig, StreamConfig, StreamInfo
 
 from posthouse import streams
 from posthouse.errors import Drift, Unavailable
@@ -190,11 +190,15 @@ async def create_events(js: JetStreamContext) -> None:
 
 
 async def generation(js: JetStreamContext, stream: str) -> int:
+    """The generation of a stream on the server."""
+    return generation_of(await js.stream_info(stream))
+
+
+def generation_of(info: StreamInfo) -> int:
     """The stream's creation time in ms: a recreated stream restarts its sequences (R4)."""
-    created = (await js.stream_info(stream)).created
-    if created is None:
-        raise Drift(f"the server does not tell when stream {stream} was created")
-    return round(created.timestamp() * 1000)
+    if info.created is None:
+        raise Drift(f"the server does not tell when stream {info.config.name} was created")
+    return round(info.created.timestamp() * 1000)
 
 
 def _declared(domains: Iterable[str]) -> list[_Asset]:
