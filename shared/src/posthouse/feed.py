@@ -9,16 +9,19 @@ another generation reads from the oldest event that is there, and readers drop w
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import NamedTuple
+from uuid import uuid4
 
 import nats.errors
+import orjson
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import errors as js_errors
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, Header, StatusCode
 from pydantic import ValidationError
 
 from posthouse import bootstrap, streams, subjects
@@ -28,10 +31,29 @@ from posthouse.events import StreamEvent
 log = structlog.get_logger(__name__)
 
 LOOK_S = 1.0
-# Seconds of silence after which the server is asked whether the consumer still lives.
-CHECK_S = 5.0
 RETRY_S = 0.5
 TIMEOUT_S = 2.0
+HEARTBEAT_S = 5
+# Seconds without event and heartbeat after which the consumer counts as lost.
+SILENCE_S = 2 * HEARTBEAT_S + 2
+# What a reader is sent before it asks for more: all that it can hold up in memory.
+BATCH = 256
+BATCH_BYTES = 2 * streams.MEBIBYTE
+BATCH_S = 30
+# Longer than a reader that is alive may take over one batch.
+UNUSED_S = 60.0
+
+_ASK = orjson.dumps(
+    {
+        "batch": BATCH,
+        "max_bytes": BATCH_BYTES,
+        "expires": BATCH_S * 10**9,
+        "idle_heartbeat": HEARTBEAT_S * 10**9,
+    }
+)
+_API = "$JS.API.CONSUMER"
+_EVENT_REPLY = "$JS.ACK."
+_TOO_MUCH_FOR_THE_BATCH = "Message Size Exceeds MaxBytes"
 _PLACE = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
 _FOREIGN = (nats.errors.Error, js_errors.Error, OSError, TimeoutError)
 
@@ -74,7 +96,8 @@ class EventFeed:
     """The events on a subject filter behind a place; None = only what comes from now on.
 
     An outage of NATS is waited for. Each event comes once and in the order of the stream, unless
-    a restart took the stream: then the feed goes on with the oldest event of the new one.
+    a restart took the stream: then the feed goes on with the oldest event of the new one. Events
+    come in batches when the reader asks, so one that is slow holds up little and loses nothing.
     """
 
     def __init__(
@@ -87,13 +110,20 @@ class EventFeed:
         self._subscription: Subscription | None = None
         self._consumer = ""
         self._received = 0
+        self._wanted = 0
+        self._quiet_s = 0.0
         self._reconnects = 0
 
     async def __aenter__(self) -> "EventFeed":
         """Start reading: nothing published from here on is missed. Raises Unavailable."""
+        if not self._connection.is_connected:
+            raise Unavailable("NATS is not connected")
         try:
-            await self._open()
-        except _FOREIGN as error:
+            async with AsyncExitStack() as undo:
+                undo.push_async_callback(self._close)
+                await self._open()
+                undo.pop_all()
+        except (_Interrupted, *_FOREIGN) as error:
             raise Unavailable(f"the stream EVENTS: {type(error).__name__}") from error
         return self
 
@@ -108,33 +138,44 @@ class EventFeed:
     async def __aiter__(self) -> AsyncIterator[Arrived]:
         """All events, for ever."""
         while True:
-            try:
-                if self._subscription is None:
-                    await self._open()
-                arrived = await self._next()
-            except (_Interrupted, *_FOREIGN) as error:
-                log.info("feed.interrupted", subject=self._subject, why=type(error).__name__)
-                await self._close()
-                await asyncio.sleep(RETRY_S)
-                continue
-            if arrived is not None:
+            if (arrived := await self.next()) is not None:
                 yield arrived
+
+    async def next(self, timeout_s: float = LOOK_S) -> Arrived | None:
+        """The next event; None when none came in about ``timeout_s`` seconds."""
+        try:
+            if self._subscription is None:
+                await self._reopen()
+            return await self._take(timeout_s)
+        except (_Interrupted, *_FOREIGN) as error:
+            log.info("feed.interrupted", subject=self._subject, why=type(error).__name__)
+            await self._close()
+            await asyncio.sleep(RETRY_S)
+            return None
+
+    async def _reopen(self) -> None:
+        if not self._connection.is_connected:
+            raise _Interrupted
+        await self._open()
 
     async def _open(self) -> None:
         self._reconnects = self._connection.stats["reconnects"]
         start = await self._start()
-        inbox = self._connection.new_inbox()
-        self._subscription = await self._connection.subscribe(inbox)
-        self._received = 0
+        self._subscription = await self._connection.subscribe(self._connection.new_inbox())
+        self._consumer = f"feed-{uuid4().hex}"
+        self._received = self._wanted = 0
+        self._quiet_s = 0.0
         config = ConsumerConfig(
+            name=self._consumer,
             filter_subject=self._subject,
-            deliver_subject=inbox,
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=start.seq + 1,
             ack_policy=AckPolicy.NONE,
+            inactive_threshold=UNUSED_S,
             mem_storage=True,
         )
-        self._consumer = (await self._js.add_consumer(streams.EVENTS, config)).name
+        await self._js.add_consumer(streams.EVENTS, config)
+        self._check_connection()
 
     async def _start(self) -> Place:
         """The place to read behind, in the stream that is there now."""
@@ -152,35 +193,54 @@ class EventFeed:
             self._after = Place(generation, info.state.last_seq)
         return self._after
 
-    async def _next(self) -> Arrived | None:
+    async def _take(self, timeout_s: float) -> Arrived | None:
         """The next event, None for what is none. Raises _Interrupted and errors of nats-py."""
-        quiet_s = 0.0
-        while True:
-            assert self._subscription is not None
-            try:
-                message = await self._subscription.next_msg(timeout=LOOK_S)
-            except nats.errors.TimeoutError:
-                quiet_s = await self._look(quiet_s + LOOK_S)
-                continue
+        assert self._subscription is not None
+        if self._wanted == 0:
+            await self._ask()
+        try:
+            message = await self._subscription.next_msg(timeout=timeout_s)
+        except nats.errors.TimeoutError:
+            self._check_connection()
+            self._quiet_s += timeout_s
+            if self._quiet_s > SILENCE_S:
+                raise _Interrupted from None
+            return None
+        self._quiet_s = 0.0
+        if message.reply.startswith(_EVENT_REPLY):
             return self._lifted(message)
+        self._heed(message)
+        return None
 
-    async def _look(self, quiet_s: float) -> float:
-        """Nothing came: is there anything to come? Returns how long to call it quiet."""
+    async def _ask(self) -> None:
+        assert self._subscription is not None
+        subject = f"{_API}.MSG.NEXT.{streams.EVENTS}.{self._consumer}"
+        await self._connection.publish(subject, _ASK, reply=self._subscription.subject)
+        self._wanted = BATCH
+
+    def _heed(self, notice: Msg) -> None:
+        """What the server says beside events. Raises _Interrupted when the consumer is gone."""
+        headers = notice.headers or {}
+        status = headers.get(Header.STATUS)
+        if status == StatusCode.CONTROL_MESSAGE:
+            return
+        over = status == StatusCode.REQUEST_TIMEOUT
+        full = headers.get(Header.DESCRIPTION) == _TOO_MUCH_FOR_THE_BATCH
+        if not over and not full:
+            raise _Interrupted
+        self._wanted = 0
+
+    def _check_connection(self) -> None:
         if self._connection.stats["reconnects"] != self._reconnects:
             raise _Interrupted
-        if quiet_s < CHECK_S:
-            return quiet_s
-        info = await self._js.consumer_info(streams.EVENTS, self._consumer)
-        if info.delivered is not None and info.delivered.consumer_seq != self._received:
-            raise _Interrupted
-        return 0.0
 
     def _lifted(self, message: Msg) -> Arrived | None:
         assert self._after is not None
         sequence = message.metadata.sequence
         if sequence.consumer != self._received + 1:
-            raise _Interrupted  # the client dropped messages: this reader was too slow
+            raise _Interrupted  # lost with a connection
         self._received = sequence.consumer
+        self._wanted -= 1
         self._after = self._after._replace(seq=sequence.stream)
         try:
             event = StreamEvent.model_validate_json(message.data)
@@ -195,7 +255,8 @@ class EventFeed:
         if subscription is None:
             return
         try:
-            # The server drops the consumer when nobody listens any more.
             await subscription.unsubscribe()
+            # Nobody waits for the answer: the server drops an unused consumer by itself, later.
+            await self._connection.publish(f"{_API}.DELETE.{streams.EVENTS}.{self._consumer}")
         except _FOREIGN as error:
             log.info("feed.closed_without_answer", error=type(error).__name__)

@@ -5,6 +5,7 @@ lost attempt wrote (its worker died in the middle of an answer). ``LiveTurn`` ke
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from posthouse import events
 from posthouse.events import StreamEvent
@@ -31,37 +32,55 @@ class LiveTurn:
     _seq: int = 0
 
     def take(self, event: StreamEvent) -> bool:
-        """Apply an event; False for one that is known already or was superseded."""
-        newer = event.epoch > self._epoch
-        if self.over or event.epoch < self._epoch:
-            return False
-        if event.seq <= self._seq and not (newer and event.event_type == events.RUN_RESUMED):
+        """Apply an event; False for one that is known already, superseded, or not of this one."""
+        if self.over or not self._is_new(event):
             return False
         self._epoch, self._seq = event.epoch, event.seq
         payload = event.payload if isinstance(event.payload, dict) else {}
         match event.event_type:
             case events.WORKFLOW_ACCEPTED:
-                self.message_ids = tuple(payload.get("message_ids") or ())
+                self.message_ids = tuple(_texts(payload.get("message_ids")))
             case events.RUN_RESUMED:
-                self.iteration = payload.get("iteration") or 0
-                self.text = payload.get("text") or ""
-                self.lines = list(payload.get("lines") or ())
+                self.iteration = _number(payload.get("iteration"))
+                self.text = _text(payload.get("text"))
+                self.lines = _texts(payload.get("lines"))
             case events.TEXT_DELTA:
-                self._extend(payload.get("iteration") or 0, payload.get("text") or "")
+                self._extend(_number(payload.get("iteration")), _text(payload.get("text")))
             case events.PROGRESS_UPDATED:
-                self.lines = list(payload.get("lines") or ())
+                self.lines = _texts(payload.get("lines"))
             case _ if event.final:
                 self._end(payload)
         return True
+
+    def _is_new(self, event: StreamEvent) -> bool:
+        if event.workflow_id != self.workflow_id or event.epoch < self._epoch:
+            return False
+        # A new owner counts on from the last step, below what the lost attempt reached.
+        resumed = event.epoch > self._epoch and event.event_type == events.RUN_RESUMED
+        return resumed or event.seq > self._seq
 
     def _extend(self, iteration: int, text: str) -> None:
         if iteration != self.iteration:
             self.iteration, self.text = iteration, ""
         self.text += text
 
-    def _end(self, payload: dict[str, object]) -> None:
+    def _end(self, payload: dict[str, Any]) -> None:
         self.over = True
-        answer, error = payload.get("answer"), payload.get("error")
-        self.answer = answer if isinstance(answer, str) else None
-        self.error = error if isinstance(error, str) else None
+        self.answer = _text(payload.get("answer")) or None
+        self.error = _text(payload.get("error")) or None
         self.waiting_user = payload.get("waiting_user") is True
+
+
+# Anyone on the bus may write an event, and a reader must not fail on a field of another type.
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _texts(value: Any) -> list[str]:
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0
