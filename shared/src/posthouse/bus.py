@@ -67,7 +67,9 @@ async def connect(url: str, name: str, reconnected: Callback | None = None) -> C
         connection.options[_TRIES] = _FOR_EVER
         return connection
     except (nats.errors.Error, OSError, TimeoutError) as error:
-        raise Unavailable(f"NATS does not answer at {_safe(url)}", url=_safe(url)) from error
+        raise Unavailable(
+            f"NATS does not answer at {without_password(url)}", url=without_password(url)
+        ) from error
 
 
 def build_broker(
@@ -170,7 +172,7 @@ def headers_from_context() -> dict[str, str]:
     return {header: bound[name] for name, header in names.items() if name in bound}
 
 
-def _safe(url: str) -> str:
-    """The URL without user and password."""
+def without_password(url: str) -> str:
+    """The URL without user and password, for logs and messages."""
     scheme, separator, rest = url.rpartition("://")
     return scheme + separator + rest.rpartition("@")[2]

@@ -34,6 +34,7 @@ LogLevel = Annotated[
 ]
 # Channels whose users wait for each answer get a turn a message; chats get merged ones.
 ONE_BY_ONE = frozenset({"cli", "web"})
+WEB = "web"
 
 
 class Section(BaseModel):
@@ -51,6 +52,7 @@ class ProviderSettings(Section):
     api_key_file: str = ""
     models: tuple[str, ...] = ()
     tool_mode: Literal["native", "json_schema"] = "native"
+    stream: bool = True
     embedding_model: str = ""
     prices: dict[str, dict[str, float]] = Field(default_factory=dict)
 
@@ -141,6 +143,11 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Environment first; what ``load`` read from the file lies below it."""
         return env_settings, init_settings
+
+    def domains(self) -> list[str]:
+        """The bots that deliver outbound messages: the web, and those of all channels."""
+        configured = (bot.domain(kind) for kind, bots in self.channels.items() for bot in bots)
+        return sorted({WEB, *configured})
 
     def queue_mode(self, domain: str) -> QueueMode:
         """The queue mode of a bot's conversations, by the domain of their addresses."""

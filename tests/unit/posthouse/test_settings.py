@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from posthouse.errors import ConfigError
-from posthouse.settings import Settings, load
+from posthouse.settings import BotSettings, Settings, load
 
 Write = Callable[[str], Path]
 
@@ -200,3 +200,9 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
     file.write_text("slots: 2\nworkers: 1\nslots: 3\n")
     with pytest.raises(ConfigError, match="'slots' stands twice"):
         load(file)
+
+
+def test_the_web_and_every_configured_bot_deliver() -> None:
+    assert Settings().domains() == ["web"]
+    bots = {"feishu": (BotSettings(), BotSettings(bot="two")), "web": (BotSettings(),)}
+    assert Settings(channels=bots).domains() == ["feishu", "feishu+two", "web"]

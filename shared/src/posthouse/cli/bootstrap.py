@@ -10,10 +10,6 @@ from posthouse.cli.connect import DEFAULT_DATA_DIR, DataDirOption, connected, fi
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
-    from posthouse.settings import Settings
-
-WEB = "web"
-
 
 def bootstrap(data_dir: DataDirOption = DEFAULT_DATA_DIR) -> None:
     """Create what is missing on the bus, and tune what differs from this version.
@@ -23,16 +19,8 @@ def bootstrap(data_dir: DataDirOption = DEFAULT_DATA_DIR) -> None:
     """
     from posthouse.settings import load
 
-    lines = asyncio.run(_bootstrap(find_bus(data_dir), domains(load())))
+    lines = asyncio.run(_bootstrap(find_bus(data_dir), load().domains()))
     typer.echo("\n".join(lines) or "nothing to do: the bus is as this version needs it")
-
-
-def domains(settings: "Settings") -> list[str]:
-    """The bots that deliver outbound messages: the web, and those of all configured channels."""
-    configured = (
-        bot.domain(channel) for channel, bots in settings.channels.items() for bot in bots
-    )
-    return sorted({WEB, *configured})
 
 
 async def prepare_bus(url: str, wanted: list[str]) -> None:

@@ -31,13 +31,21 @@ class NotRunning(PosthouseError):
 
 
 def find_bus(data_dir: Path) -> str:
-    """The NATS URL: from the environment, else of the stack in ``data_dir``. Raises NotRunning."""
+    """The NATS URL: of the environment, else of the stack in ``data_dir``, else of posthouse.yaml.
+
+    Raises NotRunning when none of them names one, and ConfigError.
+    """
     from posthouse.embedded.datadir import DataDir
 
     if url := os.environ.get(URL_VARIABLE):
         return url
     if running := DataDir(data_dir).running():
         return running.nats_url
+    from posthouse.settings import load  # late: the other places answer without its import
+
+    settings = load()
+    if "nats_url" in settings.model_fields_set:
+        return settings.nats_url
     raise NotRunning(
         f"no running posthouse in {data_dir}; start one with `posthouse up`, "
         f"name its directory with --data-dir, or set {URL_VARIABLE}"

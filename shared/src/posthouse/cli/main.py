@@ -10,6 +10,7 @@ import typer
 
 from posthouse import __version__
 from posthouse.cli.bootstrap import bootstrap
+from posthouse.cli.doctor import doctor
 from posthouse.cli.send import send
 from posthouse.cli.up import up
 from posthouse.errors import AddressError, ConfigError, PosthouseError
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command()(up)
 app.command()(send)
 app.command()(bootstrap)
+app.command()(doctor)
 
 
 def _show_version(wanted: bool) -> None:

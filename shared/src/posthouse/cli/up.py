@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from posthouse.cli.connect import DEFAULT_DATA_DIR
+from posthouse.embedded.ports import NATS_PORT, POSTGRES_PORT
 from posthouse.errors import ConfigError
 
 if TYPE_CHECKING:
     from posthouse.embedded.datadir import StackInfo
     from posthouse.embedded.stack import Stack
 
-NATS_PORT = 4222
-POSTGRES_PORT = 5432
 EXIT_KILLED = 130
 EXAMPLE = "17*23+4 等于多少"
 
@@ -53,7 +52,7 @@ def up(
 
     Ctrl-C stops it in order; a second Ctrl-C ends it at once (exit code 130).
     """
-    from posthouse.cli.bootstrap import domains, prepare_bus
+    from posthouse.cli.bootstrap import prepare_bus
     from posthouse.embedded.datadir import DataDir
     from posthouse.embedded.stack import Stack, StackOptions
     from posthouse.settings import load
@@ -75,7 +74,7 @@ def up(
     data = DataDir(data_dir)
     with data.lock():
         typer.echo(f"Posthouse starts in {data.root}")
-        stack = Stack(data, options, partial(prepare_bus, wanted=domains(settings)))
+        stack = Stack(data, options, partial(prepare_bus, wanted=settings.domains()))
 
         def greet() -> None:
             _show(_next_steps(stack.info, data_dir, data.logs), time.monotonic() - started)

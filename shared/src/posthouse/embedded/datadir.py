@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ MODE = 0o711
 
 @dataclass(frozen=True)
 class StackInfo:
-    """A running stack: where it answers, and the process ids by service."""
+    """A running stack: where it answers; process ids and ``/readyz`` addresses by service."""
 
     http_url: str
     nats_url: str
     postgres_dsn: str
     pid: int
     pids: dict[str, int | list[int]]
+    ready_urls: dict[str, str] = field(default_factory=dict)
 
 
 class DataDir:
@@ -80,6 +81,18 @@ class DataDir:
         try:
             # A killed stack leaves its file behind, but not its lock.
             return None if _locked(descriptor, fcntl.LOCK_SH) else info
+        finally:
+            os.close(descriptor)
+
+    def owner(self) -> str:
+        """Id of the process that has the lock, ready or not; '' when none has it."""
+        try:
+            descriptor = os.open(self._lock_file, os.O_RDONLY)
+        except OSError:
+            return ""
+        try:
+            free = _locked(descriptor, fcntl.LOCK_SH)
+            return "" if free else os.read(descriptor, 32).decode().strip()
         finally:
             os.close(descriptor)
 

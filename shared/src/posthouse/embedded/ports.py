@@ -5,6 +5,8 @@ from contextlib import ExitStack
 
 LOOPBACK = "127.0.0.1"
 WILDCARDS = ("", "0.0.0.0", "::")
+NATS_PORT = 4222
+POSTGRES_PORT = 5432
 
 
 def free_ports(count: int) -> list[int]:

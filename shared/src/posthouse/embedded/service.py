@@ -42,6 +42,11 @@ class Service(Server):
         self._data = data
         self._pid_file = data.run / f"{spec.name}.pid"
 
+    @property
+    def ready_url(self) -> str:
+        """Where it says what it misses."""
+        return f"http://{self._spec.host}:{self._spec.port}/readyz"
+
     def command(self) -> Command:
         """This very Python with the given arguments."""
         env = {**self._spec.env, STACK_VARIABLE: str(self._data.root)}

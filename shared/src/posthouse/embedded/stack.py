@@ -65,6 +65,10 @@ class Stack:
         ]
 
     @property
+    def _services(self) -> list[Service]:
+        return [self._memory, self._gateway, self._scheduler, *self._workers]
+
+    @property
     def info(self) -> StackInfo:
         """Where it answers, and the process ids of now."""
         return StackInfo(
@@ -80,6 +84,7 @@ class Stack:
                 "scheduler": self._scheduler.pid,
                 WORKER: [worker.pid for worker in self._workers],
             },
+            ready_urls={service.name: service.ready_url for service in self._services},
         )
 
     async def up(self) -> None:

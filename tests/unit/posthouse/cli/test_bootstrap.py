@@ -3,19 +3,8 @@
 from nats.js.api import StreamConfig
 
 from posthouse import streams
-from posthouse.cli.bootstrap import domains
-from posthouse.settings import BotSettings, Settings
 from tests.support.servers import Nats
 from tests.support.stack import run_cli
-
-
-def test_the_web_always_delivers() -> None:
-    assert domains(Settings()) == ["web"]
-
-
-def test_every_configured_bot_delivers() -> None:
-    bots = {"feishu": (BotSettings(), BotSettings(bot="two")), "web": (BotSettings(),)}
-    assert domains(Settings(channels=bots)) == ["feishu", "feishu+two", "web"]
 
 
 async def test_it_says_what_it_created_and_then_has_nothing_to_do(nats: Nats) -> None:

@@ -30,6 +30,12 @@ def test_the_environment_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert find_bus(tmp_path) == "nats://of-the-environment"
 
 
-def test_without_both_it_says_what_to_do(tmp_path: Path) -> None:
+def test_the_configuration_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "posthouse.yaml").write_text("nats_url: nats://of-the-file\n")
+    monkeypatch.chdir(tmp_path)
+    assert find_bus(tmp_path / "nothing") == "nats://of-the-file"
+
+
+def test_without_all_it_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(NotRunning, match="start one with `posthouse up`"):
         find_bus(tmp_path / "nothing")

@@ -58,6 +58,14 @@ def test_the_file_of_a_killed_stack_does_not_count(tmp_path: Path) -> None:
     assert data.running() is None
 
 
+def test_who_has_it_is_told_before_it_is_ready(tmp_path: Path) -> None:
+    data = DataDir(tmp_path)
+    assert data.owner() == ""
+    with data.lock():
+        assert data.owner() == str(os.getpid())
+    assert data.owner() == ""
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[]", "{"])
 def test_a_broken_stack_file_does_not_count(tmp_path: Path, content: str) -> None:
     data = DataDir(tmp_path)

@@ -1,0 +1,62 @@
+"""Examines the stack of a data directory: its services, or the ports that it would take."""
+
+import asyncio
+from pathlib import Path
+
+import httpx
+
+from posthouse.doctor import Finding, failed, ok
+from posthouse.embedded import ports
+from posthouse.embedded.datadir import DataDir, StackInfo
+from posthouse.settings import Settings
+
+TIMEOUT_S = 5.0
+
+
+async def services(info: StackInfo, logs: Path) -> list[Finding]:
+    """What ``/readyz`` of every service of a running stack says."""
+    async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as http:
+        asked = (_service(http, name, url, logs) for name, url in info.ready_urls.items())
+        return list(await asyncio.gather(*asked))
+
+
+async def _service(http: httpx.AsyncClient, name: str, url: str, logs: Path) -> Finding:
+    remedy = f"see {logs / name}.log; if nothing changes, stop `posthouse up` and start it again"
+    try:
+        checks = dict((await http.get(url)).json()["checks"])
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        return failed(name, f"{url} does not answer: {type(error).__name__}", remedy)
+    missing = {check: result for check, result in checks.items() if result != "ok"}
+    if not missing:
+        return ok(name, "ready")
+    text = "; ".join(f"{check}: {result}" for check, result in missing.items())
+    return failed(name, f"not ready: {text}", remedy)
+
+
+def starting(data: DataDir, owner: str) -> list[Finding]:
+    """A `posthouse up` that has the directory and is not ready."""
+    text = f"`posthouse up` (process {owner}) runs in {data.root} and is not ready"
+    return [failed("stack", text, f"wait a moment; if it stays so, see {data.logs}")]
+
+
+def nothing_runs(data: DataDir, settings: Settings) -> list[Finding]:
+    """No stack and no servers: how to start, and what would stand in the way."""
+    text = f"nothing runs in {data.root}, and no other servers are configured"
+    return [failed("stack", text, "start it with `posthouse up`"), *_taken(settings)]
+
+
+def _taken(settings: Settings) -> list[Finding]:
+    wanted = {
+        "--http-port": (settings.http_port, settings.http_host),
+        "--nats-port": (ports.NATS_PORT, ports.LOOPBACK),
+        "--postgres-port": (ports.POSTGRES_PORT, ports.LOOPBACK),
+    }
+    return [
+        failed(
+            f"port {port}",
+            f"it cannot be used: {reason}",
+            f"free it, or start with another one: `posthouse up {option} 0` takes any free one",
+        )
+        for option, (port, host) in wanted.items()
+        if port and (reason := ports.refusal(port, host))
+    ]
