@@ -1,6 +1,6 @@
 """The outside world of the delivery, in memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +9,7 @@ from gateway.delivery.courier import Courier, Outside
 from gateway.delivery.decision import Replica
 from gateway.delivery.letter import Letter, read
 from gateway.delivery.record import Entry
+from gateway.egress import Answer, Target
 from gateway.ports import Capabilities, Conflict, Found, Part, Stored
 from gateway.settings import DeliveryLimits
 from posthouse import subjects
@@ -107,6 +108,21 @@ class FakeChannel:
         if not self.capabilities.idempotent:
             return [text for text, _ in self.sends]
         return list({key: text for text, key in self.sends}.values())
+
+
+class FakeEgress:
+    """Answers as it is told, 200 by default, and keeps what was posted."""
+
+    def __init__(self) -> None:
+        self.answer = Answer(200, {})
+        self.failure: Exception | None = None
+        self.posted: list[tuple[str, dict[str, str], bytes]] = []
+
+    async def post(self, target: Target, headers: Mapping[str, str], body: bytes) -> Answer:
+        self.posted.append((str(target.url), dict(headers), body))
+        if self.failure:
+            raise self.failure
+        return self.answer
 
 
 class FakeWorld:

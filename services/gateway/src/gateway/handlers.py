@@ -1,23 +1,19 @@
 """The HTTP routes: each takes, calls once, answers."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.convertors import Convertor, register_url_convertor
-from starlette.requests import ClientDisconnect
 
 from gateway import intake
 from gateway.channels import web
 from gateway.ports import History, Inbound
-from gateway.problems import TooSlow
-from gateway.settings import BODY_TIMEOUT_S
 from posthouse import subjects
 from posthouse.address import Address
 from posthouse.bus import message_scope
-from posthouse.errors import BadRequest, Unavailable
+from posthouse.errors import Unavailable
 from posthouse.messages import Wire
 from posthouse.turns import RecallRequest, RecallResult
 
@@ -55,14 +51,7 @@ async def correlated(request: Request) -> AsyncIterator[None]:
 
 async def new_message(request: Request) -> intake.NewMessage:
     """The body of a request. Raises TooLarge, TooSlow, BadMessage and BadRequest."""
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            body = await intake.read_limited(request.stream())
-    except TimeoutError as error:
-        raise TooSlow() from error
-    except ClientDisconnect as error:
-        raise BadRequest("the request ended before its body did") from error
-    return intake.read_new(body)
+    return intake.read_json(await intake.read_body(request), intake.NewMessage)
 
 
 BackendDep = Annotated[Backend, Depends(backend)]

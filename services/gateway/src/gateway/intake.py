@@ -1,14 +1,21 @@
 """From an HTTP request to an inbound message on its subject."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import TypeVar
 from uuid import uuid4
 
 import orjson
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
+from starlette.requests import ClientDisconnect, Request
 
 from gateway.channels import web
-from gateway.problems import TooLarge
-from gateway.settings import MAX_CONVERSATION_ID_CHARACTERS, MAX_IDEMPOTENCY_KEY_CHARACTERS
+from gateway.problems import TooLarge, TooSlow
+from gateway.settings import (
+    BODY_TIMEOUT_S,
+    MAX_CONVERSATION_ID_CHARACTERS,
+    MAX_IDEMPOTENCY_KEY_CHARACTERS,
+)
 from posthouse import commands, subjects
 from posthouse.errors import BadMessage, BadRequest
 from posthouse.messages import (
@@ -19,6 +26,8 @@ from posthouse.messages import (
     read_inbound,
     utc_now,
 )
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class NewMessage(Wire):
@@ -31,6 +40,17 @@ class NewMessage(Wire):
     metadata: dict[str, str] = Field(default_factory=dict)
 
 
+async def read_body(request: Request) -> bytes:
+    """The whole body. Raises TooLarge, TooSlow, and BadRequest when it ends early."""
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            return await read_limited(request.stream())
+    except TimeoutError as error:
+        raise TooSlow() from error
+    except ClientDisconnect as error:
+        raise BadRequest("the request ended before its body did") from error
+
+
 async def read_limited(chunks: AsyncIterator[bytes]) -> bytes:
     """The whole body. Raises TooLarge as soon as it is more than a message may be."""
     body = bytearray()
@@ -41,11 +61,10 @@ async def read_limited(chunks: AsyncIterator[bytes]) -> bytes:
     return bytes(body)
 
 
-def read_new(body: bytes) -> NewMessage:
+def read_json(body: bytes, model: type[Model]) -> Model:
     """Understand a body. Raises BadMessage."""
     try:
-        data = orjson.loads(body)
-        return NewMessage.model_validate(data)
+        return model.model_validate(orjson.loads(body))
     except orjson.JSONDecodeError as error:
         raise BadMessage(f"the body is not JSON: {error}", reason="not_json") from error
     except ValidationError as error:
@@ -72,7 +91,7 @@ def inbound(conversation_id: str, new: NewMessage, idempotency_key: str | None) 
         media=new.media,
         metadata=new.metadata,
     )
-    _refuse_what_agents_would(message)
+    refuse_what_agents_would(message)
     return message
 
 
@@ -95,7 +114,8 @@ def _checked(idempotency_key: str | None) -> str | None:
     return idempotency_key
 
 
-def _refuse_what_agents_would(message: InboundMessage) -> None:
+def refuse_what_agents_would(message: InboundMessage) -> None:
+    """A message that would end as a dead letter is better refused. Raises BadMessage, TooLarge."""
     key = subjects.key(message.conversation)
     try:
         read_inbound(message.to_wire(), key, default_id=message.id, time=utc_now())

@@ -9,6 +9,7 @@ from nats.aio.client import Client
 
 from gateway import app as application
 from gateway import registry
+from gateway.adapters.http_egress import HttpEgress
 from gateway.adapters.nats_checks import State
 from gateway.adapters.nats_dead_letters import NatsDeadLetters
 from gateway.adapters.nats_inbound import NatsInbound
@@ -33,11 +34,15 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
 
     Raises Drift, Unavailable and ConfigError.
     """
-    channels = registry.discover(settings)
+    async with HttpEgress() as egress:
+        await _serve(settings, registry.discover(settings, egress), stop)
+
+
+async def _serve(settings: Settings, channels: dict[str, Channel], stop: asyncio.Event) -> None:
     state = State(stop)
     ready = health.Health()
     state.add_to(ready, channels)
-    app = application.build_app(settings, ready)
+    app = application.build_app(settings, ready, channels=channels)
     # Before NATS is there: /readyz says what is missing.
     server = health.AppServer(app, settings.http_host, settings.http_port)
     await server.start()

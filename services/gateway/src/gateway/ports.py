@@ -49,8 +49,9 @@ class Part(NamedTuple):
 
 
 class Channel(Protocol):
-    """One bot on one platform. A channel is one file, found by discovery: its ``build(settings)``
-    returns a Channel for each configured bot.
+    """One bot on one platform. A channel is one file, found by discovery: its function
+    ``build(settings, egress)`` returns a Channel for each configured bot. One that receives
+    webhooks is a ``gateway.receiving.Receiver`` too.
     """
 
     @property

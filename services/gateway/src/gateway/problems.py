@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from gateway.ports import TooManyMessages
+from gateway.receiving import BadSignature, NotAllowed
 from posthouse.errors import (
     AddressError,
     BadMessage,
@@ -50,7 +51,9 @@ class TooSlow(PermanentError):
 
 STATUS: list[tuple[type[PosthouseError], int]] = [
     (Unauthorized, 401),
+    (BadSignature, 401),
     (Forbidden, 403),
+    (NotAllowed, 403),
     (TooSlow, 408),
     (TooLarge, 413),
     (TooManyMessages, 429),
@@ -93,7 +96,7 @@ async def _of_ours(request: Request, error: PosthouseError) -> JSONResponse:
     elif status == 429:
         headers["Retry-After"] = str(RETRY_LATER_S)
     elif status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
+        headers["WWW-Authenticate"] = "Signature" if isinstance(error, BadSignature) else "Bearer"
     if status >= 500:
         log.warning("http.failed", status=status, code=error.code, reason=error.message)
     return answer(status, error.code, error.message, headers)

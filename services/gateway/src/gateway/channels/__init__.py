@@ -1,1 +1,1 @@
-"""Platforms, one file each. A file with ``build(settings)`` is found by itself."""
+"""Platforms, one file each. A file with ``build(settings, egress)`` is found by itself."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gateway.egress import Egress
 from gateway.ports import Capabilities, Channel, Part
 from posthouse.address import Address
 from posthouse.messages import OutboundMessage
@@ -30,6 +31,6 @@ class Web:
         """Nothing to do: that it is delivered is recorded by the caller."""
 
 
-def build(settings: Settings) -> list[Channel]:
+def build(settings: Settings, egress: Egress) -> list[Channel]:
     """The one channel."""
     return [Web()]

@@ -1,0 +1,84 @@
+"""How a channel reads the configuration of its bots: names, keys of its own, secrets."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from pydantic import ValidationError
+
+from posthouse.errors import ConfigError
+from posthouse.settings import BotSettings, Section, Settings
+
+# What needs no escape in a URL, a subject or an address.
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+Own = TypeVar("Own", bound=Section)
+
+
+class Place(NamedTuple):
+    """Where a bot is configured, for error messages."""
+
+    channel: str
+    bot: str
+
+    def error(self, key: str, problem: str) -> ConfigError:
+        """The error that names channel, bot and key."""
+        bot = f"bot {self.bot}" if self.bot else "default bot"
+        return ConfigError(f"channels.{self.channel}, {bot}: {key}: {problem}")
+
+
+def configured(
+    settings: Settings, channel: str, own: type[Own]
+) -> Iterator[tuple[Place, BotSettings, Own]]:
+    """The bots of a channel, with its own keys read as ``own``. Raises ConfigError."""
+    seen: set[str] = set()
+    for bot in settings.channels.get(channel, ()):
+        place = Place(channel, bot.bot)
+        if bot.bot and _NAME.fullmatch(bot.bot) is None:
+            raise place.error("bot", "a name has 1 to 64 of the characters A-Z a-z 0-9 _ -")
+        if bot.bot in seen:
+            raise place.error("bot", "there are two of this name; each needs its own")
+        seen.add(bot.bot)
+        yield place, bot, _own(place, bot, own)
+
+
+def read_secret(place: Place, key: str, *, env: str, file: str) -> str:
+    """The secret in the environment variable ``env`` or in ``file``; '' when neither is named.
+
+    ``key`` is what the settings ``<key>_env`` and ``<key>_file`` begin with. A secret that is
+    named and not there, or empty, is an error. Raises ConfigError.
+    """
+    if env and file:
+        raise place.error(f"{key}_env", f"leave out either it or {key}_file")
+    if env:
+        text = os.environ.get(env, "").strip()
+        if not text:
+            raise place.error(f"{key}_env", f"the environment variable {env} is not set or empty")
+        return text
+    return _in_file(place, f"{key}_file", Path(file)) if file else ""
+
+
+def _own(place: Place, bot: BotSettings, own: type[Own]) -> Own:
+    try:
+        return own.model_validate(bot.model_extra or {})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        unknown = first["type"] == "extra_forbidden"
+        known = ", ".join(own.model_fields)
+        problem = f"there is no such key; there are {known}" if unknown else first["msg"]
+        raise place.error(key, problem) from error
+
+
+def _in_file(place: Place, key: str, file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise place.error(key, f"{file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise place.error(key, f"{file} is not UTF-8") from error
+    if not text:
+        raise place.error(key, f"{file} is empty")
+    return text
