@@ -10,7 +10,9 @@ import typer
 
 from posthouse import __version__
 from posthouse.cli.bootstrap import bootstrap
+from posthouse.cli.chat import chat
 from posthouse.cli.doctor import doctor
+from posthouse.cli.events import events
 from posthouse.cli.send import send
 from posthouse.cli.up import up
 from posthouse.errors import AddressError, ConfigError, PosthouseError
@@ -26,7 +28,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(up)
+app.command()(chat)
 app.command()(send)
+app.command()(events)
 app.command()(bootstrap)
 app.command()(doctor)
 
