@@ -168,7 +168,7 @@ async def test_a_lost_feed_goes_on_and_says_so(feed: Feed, loss: str) -> None:
         (4, "c"),
         (5, events.WORKFLOW_COMPLETED),
     ]
-    assert found[0].payload == {"epoch": 3}
+    assert found[0].payload == {"epoch": 3, "iteration": 0, "text": "", "lines": []}
 
 
 @pytest.mark.parametrize("loss", ["purge", "delete"])
@@ -187,3 +187,39 @@ async def test_a_feed_lost_before_its_first_event_is_not_resumed(feed: Feed) -> 
     await feed.delete()
     await _write(feed, 1, events.WORKFLOW_ACCEPTED, "a")
     assert _types(await feed.events(SUBJECT)) == [events.WORKFLOW_ACCEPTED, "a"]
+
+
+@pytest.mark.parametrize("loss", ["purge", "delete"])
+async def test_a_lost_feed_starts_with_the_text_that_readers_saw(feed: Feed, loss: str) -> None:
+    writer = EventWriter(feed.log, SUBJECT, "w1", epoch=3)
+    writer.emit(events.WORKFLOW_ACCEPTED)
+    writer.emit_text(1, "old")
+    writer.emit(events.PROGRESS_UPDATED, {"lines": ["> look"]})
+    writer.emit_text(2, "你")
+    writer.emit_text(2, "好")
+    await writer.close(PATIENCE_S)
+    await getattr(feed, loss)()
+    writer.emit_text(2, "!")
+    await writer.close(PATIENCE_S)
+    found = await feed.events(SUBJECT)
+    opened = {"iteration": 2, "text": "你好", "lines": ["> look"]}
+    assert found[0].payload == {"epoch": 3, **opened}
+    assert (found[1].event_type, found[1].payload) == (
+        events.TEXT_DELTA,
+        {"iteration": 2, "text": "!"},
+    )
+
+
+async def test_behind_a_final_event_nothing_is_written(feed: Feed) -> None:
+    writer = EventWriter(feed.log, SUBJECT, "w1", epoch=3)
+    writer.emit(events.WORKFLOW_ACCEPTED)
+    await writer.close(PATIENCE_S)
+    relay = EventWriter(feed.log, SUBJECT, "w1", epoch=3, resumed=True)
+    relay.emit(events.WORKFLOW_COMPLETED)
+    await relay.close(PATIENCE_S)
+    writer.emit_text(1, "late")
+    writer.emit(events.WORKFLOW_COMPLETED)
+    writer.emit("more")
+    await writer.close(PATIENCE_S)
+    found = await feed.events(SUBJECT)
+    assert [(event.seq, event.final) for event in found] == [(1, False), (2, True)]

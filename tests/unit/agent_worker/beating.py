@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from agent_worker.ports import TurnApi
+from agent_worker.turns.feeds import Feeds
 from agent_worker.turns.heartbeat import Conversations, Heartbeat
 from agent_worker.turns.holder import Holder
 from agent_worker.turns.outbox import Outbox
 from posthouse.turns import Controls, HeartbeatRequest, HeartbeatResult, Lease, Position
+from tests.support.feeds import MemoryEventLog
 from tests.unit.agent_worker.ports import KEY, FakePublisher, FakeTurnApi
 
 PLACE = Position(generation=1, seq=1)
@@ -72,7 +74,7 @@ class Worker:
     def __init__(self, limit: int = 100) -> None:
         self.memory = Memory()
         self.publisher = FakePublisher()
-        self.outbox = Outbox(self.publisher)
+        self.outbox = Outbox(self.publisher, Feeds(MemoryEventLog()))
         self.conversations = Conversations(limit)
         self.calls: dict[str, int] = {}
         self.cancelled: list[str] = []

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agent_worker.engine import RunConfig
-from agent_worker.llm.client import ChatRequest, ChatResponse, Message, Usage
+from agent_worker.llm.client import Answering, ChatRequest, ChatResponse, Message, TextDelta, Usage
 from agent_worker.registry import ToolRegistry
 from agent_worker.tool import Access, FunctionTool, ToolContext, ToolResult
 
@@ -32,6 +32,13 @@ class ScriptedModel:
         if isinstance(reply, Exception):
             raise reply
         return reply if isinstance(reply, ChatResponse) else await reply()
+
+    async def chat_stream(self, request: ChatRequest) -> Answering:
+        """The next reply, its text a character at a time."""
+        response = await self.chat(request)
+        for character in response.message["content"]:
+            yield TextDelta(character)
+        yield response
 
     async def aclose(self) -> None:
         """Nothing to close."""

@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
+from agent_worker.turns.feeds import Feeds
 from agent_worker.turns.outbox import Outbox
 from posthouse.errors import PermanentError, PosthouseError, Unavailable
 from posthouse.turns import Published
+from tests.support.feeds import MemoryEventLog
 from tests.unit.agent_worker.ports import KEY, FakePublisher, outgoing
 
 
@@ -24,7 +26,7 @@ def publisher() -> FakePublisher:
 @pytest.fixture
 def outbox(publisher: FakePublisher) -> Outbox:
     """The outbox before it."""
-    return Outbox(publisher)
+    return Outbox(publisher, Feeds(MemoryEventLog()))
 
 
 async def test_messages_go_out_in_order_and_are_reported(

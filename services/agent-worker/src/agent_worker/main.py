@@ -122,8 +122,9 @@ def build(settings: Settings, link: Link, agent: Agent, stop: asyncio.Event) -> 
     publisher = JetStreamPublisher(link.main)
     rpc = RpcClient(link.main)
     api = RpcTurnApi(rpc, RpcClient(link.beats))
-    outbox = Outbox(publisher)
-    feeds = Feeds()
+    event_log = JetStreamEvents(link.js)
+    feeds = Feeds(event_log)
+    outbox = Outbox(publisher, feeds)
     notices = Notices(api, link.inbox, publisher, outbox, name)
     conversations = Conversations(numbers.OWNED_PER_SLOT * settings.slots)
     services = Services(
@@ -133,7 +134,7 @@ def build(settings: Settings, link: Link, agent: Agent, stop: asyncio.Event) -> 
         inbox=link.inbox,
         outbox=outbox,
         notices=notices,
-        turn_tools=TurnTools(name, api, notices, JetStreamEvents(link.js), feeds, agent),
+        turn_tools=TurnTools(name, api, notices, event_log, feeds, agent),
         faults=Faults(),
         slots=asyncio.Semaphore(settings.slots),
         stopping=stop,

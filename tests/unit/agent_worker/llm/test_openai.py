@@ -5,20 +5,19 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from agent_worker.llm import errors
 from agent_worker.llm.client import ChatRequest, ChatResponse, Message
-from agent_worker.llm.openai import OpenAIClient, build
+from agent_worker.llm.openai import OpenAIClient, Patience, build
 from posthouse.errors import ConfigError, PosthouseError
 from posthouse.settings import ProviderSettings
 from tests.unit.agent_worker.llm.server import ModelServer, completion, refusal, serving
 
 HELLO = completion({"role": "assistant", "content": "hello"})
-SHORT = httpx.Timeout(5.0, read=0.2)
+SHORT = Patience(connect_s=5.0, whole_s=0.2, first_byte_s=0.4, idle_s=0.2)
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ async def server() -> AsyncIterator[ModelServer]:
 @pytest.fixture
 async def client(server: ModelServer) -> AsyncIterator[OpenAIClient]:
     """A client of it that is quick to try again."""
-    client = OpenAIClient("acme", server.base_url, "key-1", backoff_s=0.001, timeout=SHORT)
+    client = OpenAIClient("acme", server.base_url, "key-1", backoff_s=0.001, patience=SHORT)
     yield client
     await client.aclose()
 
@@ -367,7 +366,7 @@ async def test_a_proxy_of_the_environment_is_used(
     """The server plays the proxy: the host that is asked for does not exist."""
     server.will(HELLO)
     monkeypatch.setenv("http_proxy", server.base_url.removesuffix("/v1"))
-    client = OpenAIClient("acme", "http://models.invalid/v1", backoff_s=0.001, timeout=SHORT)
+    client = OpenAIClient("acme", "http://models.invalid/v1", backoff_s=0.001, patience=SHORT)
 
     response = await client.chat(request())
 

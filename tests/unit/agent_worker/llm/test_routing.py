@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from agent_worker.llm.client import ChatRequest, ChatResponse, ModelHints, Tier
+from agent_worker.llm.client import (
+    Answering,
+    ChatRequest,
+    ChatResponse,
+    ModelHints,
+    TextDelta,
+    Tier,
+)
 from agent_worker.llm.errors import ModelAuth, ModelUnavailable
 from agent_worker.llm.routing import RoutedClient, build_client
 from posthouse.errors import ConfigError, PosthouseError
@@ -14,8 +21,9 @@ from posthouse.settings import Settings, TierSettings, load
 class Provider:
     """Answers with the model's own name, or fails."""
 
-    def __init__(self, failure: PosthouseError | None = None) -> None:
+    def __init__(self, failure: PosthouseError | None = None, fails_at: int = 0) -> None:
         self.failure = failure
+        self.fails_at = fails_at
         self.asked: list[str] = []
         self.closed = False
 
@@ -25,6 +33,15 @@ class Provider:
         if self.failure:
             raise self.failure
         return ChatResponse(message={"role": "assistant", "content": request.model})
+
+    async def chat_stream(self, request: ChatRequest) -> Answering:
+        """Answer in two pieces; a failure comes in place of piece number ``fails_at``."""
+        self.asked.append(request.model)
+        for number, piece in enumerate(("he", "llo")):
+            if self.failure and number == self.fails_at:
+                raise self.failure
+            yield TextDelta(piece)
+        yield ChatResponse(message={"role": "assistant", "content": "hello"})
 
     async def aclose(self) -> None:
         """Close."""
@@ -137,3 +154,39 @@ async def test_the_default_configuration_answers_without_a_key(
 
     assert "not a language model" in response.message["content"]
     await client.aclose()
+
+
+async def streamed(routed: RoutedClient, request: ChatRequest) -> tuple[str, list[ChatResponse]]:
+    """The text that came, and the responses."""
+    pieces = [piece async for piece in routed.chat_stream(request)]
+    text = "".join(piece.text for piece in pieces if isinstance(piece, TextDelta))
+    return text, [piece for piece in pieces if isinstance(piece, ChatResponse)]
+
+
+async def test_a_stream_names_its_model() -> None:
+    text, (response,) = await streamed(RoutedClient({"a": Provider()}, TIERS), asking("a/x"))
+
+    assert (text, response.model) == ("hello", "a/x")
+
+
+async def test_a_stream_fails_over_before_its_first_piece() -> None:
+    routed = RoutedClient({"a": Provider(ModelUnavailable("down")), "b": Provider()}, TIERS)
+
+    text, (response,) = await streamed(routed, asking())
+
+    assert (text, response.model) == ("hello", "b/mid")
+
+
+async def test_what_was_said_is_not_said_again_by_another_model() -> None:
+    second = Provider()
+    routed = RoutedClient({"a": Provider(ModelUnavailable("down"), 1), "b": second}, TIERS)
+
+    with pytest.raises(ModelUnavailable):
+        await streamed(routed, asking())
+
+    assert second.asked == []
+
+
+async def test_a_stream_of_no_provider_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigError, match="write provider/model"):
+        await streamed(RoutedClient({}, TIERS), asking("nobody/x"))

@@ -20,6 +20,8 @@ DEFAULT_RESULT_LIMIT = 20_000
 
 ProgressNotifier = Callable[[list[str]], Awaitable[None]]
 EventHook = Callable[[str, dict[str, Any]], Awaitable[None]]
+TextHook = Callable[[int, str], None]
+"""Takes the next piece of what the model says in an iteration (from 1); hands over, never waits."""
 
 
 class TranscriptEntry(NamedTuple):
@@ -35,7 +37,8 @@ class RunConfig:
 
     ``model`` is ``provider/model``, '' = by ``tier``. ``messages`` hold the system message, the
     history and the new user messages. ``run_id`` must be the same for a resume. ``deadline_ms``
-    is Unix time. ``transcript`` receives the new history: commit it in this order.
+    is Unix time. With ``on_text`` the model streams. ``transcript`` receives the new history:
+    commit it in this order.
     """
 
     llm_client: LLMClient
@@ -66,6 +69,7 @@ class RunConfig:
     journal: Journal | None = None
     progress_notifier: ProgressNotifier | None = None
     events: EventHook | None = None
+    on_text: TextHook | None = None
     send_func: SendFunc | None = None
     tool_context_extras: ToolContextExtras | None = None
     transcript: list[TranscriptEntry] = field(default_factory=list)

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import time
+from contextlib import aclosing
 from typing import Any
 
 from agent_worker.engine.batch import Batch
@@ -14,8 +15,9 @@ from agent_worker.engine.journal import RESPONSE, NoJournal
 from agent_worker.engine.pairs import paired, result
 from agent_worker.engine.reporting import Reporter
 from agent_worker.engine.results import clean
-from agent_worker.engine.thinking import strip_thinking
+from agent_worker.engine.thinking import VisibleText, strip_thinking
 from agent_worker.llm.client import ChatRequest, ChatResponse, Message, ModelHints
+from agent_worker.llm.errors import IncompleteAnswer
 from posthouse import events
 from posthouse.messages import OutboundMessage
 
@@ -132,7 +134,7 @@ class _Run:
             model=config.model,
         )
         try:
-            response = await config.llm_client.chat(request)
+            response = await self._call_model(request, iteration)
         except asyncio.CancelledError as error:
             if cancelled_from_outside():
                 raise
@@ -140,6 +142,23 @@ class _Run:
         except Exception as error:
             raise _ModelFailed(error) from error
         return self._body(response, iteration)
+
+    async def _call_model(self, request: ChatRequest, iteration: int) -> ChatResponse:
+        client, on_text = self._config.llm_client, self._config.on_text
+        if on_text is None:
+            return await client.chat(request)
+        visible, response = VisibleText(), None
+        async with aclosing(client.chat_stream(request)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, ChatResponse):
+                    response = piece
+                elif text := visible.add(clean(piece.text)):
+                    on_text(iteration, text)
+        if response is None:
+            raise IncompleteAnswer("the model's stream ended without a response")
+        if text := visible.rest():
+            on_text(iteration, text)
+        return response
 
     def _body(self, response: ChatResponse, iteration: int) -> dict[str, Any]:
         """The response as the journal and the history hold it."""

@@ -7,6 +7,8 @@ with the opening tag eaten by the server's template. Tags in code are text.
 import re
 
 _TAG = r"<(?P<close>/?)think(?:ing)?>"
+_OPENING_TAGS = ("<think>", "<thinking>")
+_OPENING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 _TAGS = re.compile(_TAG, re.IGNORECASE)
 _CODE_OR_TAG = re.compile(
     rf"(?P<code>```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]+`)|{_TAG}", re.IGNORECASE | re.DOTALL
@@ -38,6 +40,38 @@ def strip_thinking(text: str) -> str:
             seen, position = True, len(text) if end is None else end
     kept += text[position:]
     return kept.strip() if seen else text
+
+
+class VisibleText:
+    """What of a streamed answer may be shown at once: all but the think blocks it begins with.
+
+    What only the end can tell (a closing tag whose opening one was eaten, blocks further on) is
+    shown; the whole answer, which went through ``strip_thinking``, replaces it in the end.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._begun = False
+
+    def add(self, piece: str) -> str:
+        """The text that these characters make visible."""
+        if self._begun:
+            return piece
+        self._held = (self._held + piece).lstrip()
+        while opening := _OPENING.match(self._held):
+            end = _end_of_block(self._held, opening.end())
+            if end is None:
+                return ""
+            self._held = self._held[end:].lstrip()
+        if any(tag.startswith(self._held.lower()) for tag in _OPENING_TAGS):
+            return ""
+        return self.rest()
+
+    def rest(self) -> str:
+        """At the end: what was held back because it might have become a tag."""
+        held, self._held = self._held, ""
+        self._begun = True
+        return "" if _OPENING.match(held) else held
 
 
 def _end_of_block(text: str, position: int) -> int | None:

@@ -3,7 +3,7 @@
 Messages are dicts in the OpenAI chat format, whatever the provider speaks; adapters translate.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -62,6 +62,10 @@ class TextDelta(NamedTuple):
     text: str
 
 
+Answering = AsyncGenerator[TextDelta | ChatResponse, None]
+"""Pieces of text, then one response. Close it (``aclosing``) to end the call early."""
+
+
 class LLMClient(Protocol):
     """A language model, or the choice between several."""
 
@@ -69,7 +73,7 @@ class LLMClient(Protocol):
         """Answer once. Raises the errors of ``llm.errors``, all of them PosthouseError."""
         ...
 
-    def chat_stream(self, request: ChatRequest) -> AsyncIterator[TextDelta | ChatResponse]:
+    def chat_stream(self, request: ChatRequest) -> Answering:
         """The text as it comes, then the whole response, which counts. Raises as ``chat``.
 
         What was yielded is never taken back: after the first piece nothing is tried again.

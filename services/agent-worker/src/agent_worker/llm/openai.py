@@ -4,13 +4,13 @@ What such servers really send differs; ``completions`` reads it with tolerance.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import getproxies
+from typing import Any, NamedTuple
 
 import httpx
 import orjson
-from aiohttp import ClientSession, TCPConnector
-from httpx_aiohttp import AiohttpTransport
 from tenacity import (
     AsyncRetrying,
     RetryCallState,
@@ -20,9 +20,11 @@ from tenacity import (
 )
 
 from agent_worker.llm import completions
-from agent_worker.llm.client import ChatRequest, ChatResponse
-from agent_worker.llm.errors import IncompleteAnswer, ModelUnavailable
+from agent_worker.llm.client import Answering, ChatRequest, ChatResponse, TextDelta
+from agent_worker.llm.errors import BadModelRequest, IncompleteAnswer, ModelUnavailable
 from agent_worker.llm.failures import Failure, inner_error, retry_after_s, to_error
+from agent_worker.llm.streaming import AnswerStream
+from agent_worker.llm.transport import build_transport
 from posthouse.errors import ConfigError, TransientError
 from posthouse.settings import ProviderSettings
 
@@ -32,9 +34,25 @@ BACKOFF_S = 0.5
 MAX_BACKOFF_S = 8.0
 # A server that asks for a longer pause gets its turn back instead of a held connection.
 MAX_RETRY_AFTER_S = 60.0
-# The whole answer is one response here: the first byte comes only when the model is done.
-TIMEOUT = httpx.Timeout(connect=10.0, read=300.0, write=30.0, pool=30.0)
-MAX_CONNECTIONS = 200
+EVENT_STREAM = "text/event-stream"
+
+
+class Patience(NamedTuple):
+    """Longest silences in seconds. A whole answer comes only when the model is done; a stream
+    has no limit in all, but its bytes come steadily once they come.
+    """
+
+    connect_s: float = 10.0
+    whole_s: float = 300.0
+    first_byte_s: float = 120.0
+    idle_s: float = 60.0
+
+    def timeout(self, read_s: float) -> httpx.Timeout:
+        """For a request whose answer may take ``read_s`` seconds to come."""
+        return httpx.Timeout(connect=self.connect_s, read=read_s, write=30.0, pool=30.0)
+
+
+PATIENCE = Patience()
 
 
 class OpenAIClient:
@@ -47,48 +65,106 @@ class OpenAIClient:
         api_key: str = "",
         *,
         transport: httpx.AsyncBaseTransport | None = None,
-        timeout: httpx.Timeout = TIMEOUT,
+        patience: Patience = PATIENCE,
         backoff_s: float = BACKOFF_S,
+        stream: bool = True,
     ) -> None:
         self._name = name
         headers = {"content-type": "application/json"}
         if api_key:
             headers["authorization"] = f"Bearer {api_key}"
         self._url = base_url.rstrip("/") + "/chat/completions"
-        self._http = httpx.AsyncClient(
-            headers=headers, timeout=timeout, transport=transport or _transport()
-        )
+        self._http = httpx.AsyncClient(headers=headers, transport=transport or build_transport())
+        self._patience = patience
         self._backoff = wait_random_exponential(multiplier=backoff_s, max=MAX_BACKOFF_S)
+        self._may_stream = stream
+        self._takes_stream_options = True
 
     async def chat(self, request: ChatRequest) -> ChatResponse:
         """Answer once. Raises the errors of ``llm.errors``."""
-        attempts = AsyncRetrying(
-            stop=stop_after_attempt(ATTEMPTS if request.retries else 1),
-            wait=self._pause_s,
-            retry=retry_if_exception(_worth_another_try),
-            reraise=True,
-        )
-        return await attempts(self._chat_once, request)
+        return await self._attempts(request)(self._answer, request)
+
+    async def chat_stream(self, request: ChatRequest) -> Answering:
+        """The text as it comes, then the response; tried again only before the first piece."""
+        begin = self._begin if self._may_stream else self._answer
+        begun: AnswerStream | ChatResponse = await self._attempts(request)(begin, request)
+        if isinstance(begun, ChatResponse):
+            if text := begun.message["content"]:
+                yield TextDelta(text)
+            yield begun
+            return
+        try:
+            async for text in begun.texts():
+                yield TextDelta(text)
+        finally:
+            await begun.close()
+        yield completions.read(begun.payload, request, self._model(request))
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._http.aclose()
 
-    async def _chat_once(self, request: ChatRequest) -> ChatResponse:
-        model = f"{self._name}/{request.model}"
-        body = orjson.dumps(completions.request_body(request))
-        try:
-            reply = await self._http.post(self._url, content=body)
-        except httpx.TimeoutException as error:
-            raise ModelUnavailable(f"{model}: no answer in time", model=model) from error
-        except httpx.HTTPError as error:
-            reason = f"{model}: {type(error).__name__}: {error}"
-            raise ModelUnavailable(reason, model=model) from error
-        return self._read(reply, request, model)
+    def _attempts(self, request: ChatRequest) -> AsyncRetrying:
+        return AsyncRetrying(
+            stop=stop_after_attempt(ATTEMPTS if request.retries else 1),
+            wait=self._pause_s,
+            retry=retry_if_exception(_worth_another_try),
+            reraise=True,
+        )
 
-    def _read(self, reply: httpx.Response, request: ChatRequest, model: str) -> ChatResponse:
+    async def _answer(self, request: ChatRequest) -> ChatResponse:
+        body = completions.request_body(request)
+        reply = await self._send(body, self._model(request), self._patience.whole_s)
+        return await self._read(reply, request)
+
+    async def _begin(self, request: ChatRequest) -> AnswerStream | ChatResponse:
+        """A stream whose first piece is there, or the answer of a server that does not stream."""
         try:
-            payload = orjson.loads(reply.content)
+            return await self._open(request)
+        except BadModelRequest as error:
+            if not self._takes_stream_options or "stream_options" not in error.message:
+                raise
+            # Older servers refuse what they do not know; without it usage is estimated.
+            self._takes_stream_options = False
+            return await self._open(request)
+
+    async def _open(self, request: ChatRequest) -> AnswerStream | ChatResponse:
+        body = completions.request_body(request) | {"stream": True}
+        if self._takes_stream_options:
+            body["stream_options"] = {"include_usage": True}
+        patience = self._patience
+        reply = await self._send(body, self._model(request), patience.first_byte_s)
+        kind = reply.headers.get("content-type", "")
+        if not reply.is_success or not kind.startswith(EVENT_STREAM):
+            return await self._read(reply, request)
+        stream = AnswerStream(reply, self._model(request), patience.first_byte_s, patience.idle_s)
+        await stream.begin()
+        return stream
+
+    async def _send(self, body: dict[str, Any], model: str, read_s: float) -> httpx.Response:
+        request = self._http.build_request(
+            "POST", self._url, content=orjson.dumps(body), timeout=self._patience.timeout(read_s)
+        )
+        with _reachable(model):
+            return await self._http.send(request, stream=True)
+
+    async def _read(self, reply: httpx.Response, request: ChatRequest) -> ChatResponse:
+        model = self._model(request)
+        try:
+            with _reachable(model):
+                content = await reply.aread()
+        finally:
+            await reply.aclose()
+        return self._understand(reply, content, request, model)
+
+    def _model(self, request: ChatRequest) -> str:
+        return f"{self._name}/{request.model}"
+
+    def _understand(
+        self, reply: httpx.Response, content: bytes, request: ChatRequest, model: str
+    ) -> ChatResponse:
+        try:
+            payload = orjson.loads(content)
         except orjson.JSONDecodeError as error:
             if reply.is_success:
                 raise IncompleteAnswer(f"{model}: the body is not JSON", model=model) from error
@@ -106,22 +182,16 @@ class OpenAIClient:
         return asked if asked is not None else self._backoff(state)
 
 
-def _transport() -> AiohttpTransport:
-    """aiohttp below httpx: a quarter of the CPU of httpx's own transport.
-
-    The session is ours because httpx reads no proxy from the environment for a given transport.
-    """
-    context = httpx.create_ssl_context()
-
-    # Without a proxy to look up, asking for it costs each call two hops to a thread (measured:
-    # 2.4 ms of CPU a call instead of 0.85).
-    proxied = bool(getproxies())
-
-    def session() -> ClientSession:
-        connector = TCPConnector(limit=MAX_CONNECTIONS, ssl=context)
-        return ClientSession(connector=connector, trust_env=proxied)
-
-    return AiohttpTransport(verify=context, client=session)
+@contextmanager
+def _reachable(model: str) -> Iterator[None]:
+    """What goes wrong on the way to a server, as our errors."""
+    try:
+        yield
+    except httpx.TimeoutException as error:
+        raise ModelUnavailable(f"{model}: no answer in time", model=model) from error
+    except httpx.HTTPError as error:
+        reason = f"{model}: {type(error).__name__}: {error}"
+        raise ModelUnavailable(reason, model=model) from error
 
 
 def _asked_pause_s(error: BaseException | None) -> float | None:
@@ -140,7 +210,8 @@ def build(name: str, provider: ProviderSettings) -> OpenAIClient:
     """The client of a configured provider. Raises ConfigError."""
     if provider.tool_mode != "native":
         raise ConfigError(f"providers.{name}.tool_mode: {provider.tool_mode} is not supported yet")
-    return OpenAIClient(name, provider.base_url or DEFAULT_BASE_URL, _api_key(name, provider))
+    url = provider.base_url or DEFAULT_BASE_URL
+    return OpenAIClient(name, url, _api_key(name, provider), stream=provider.stream)
 
 
 def _api_key(name: str, provider: ProviderSettings) -> str:

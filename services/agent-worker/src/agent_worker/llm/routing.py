@@ -5,12 +5,13 @@ A provider's ``kind`` is the name of a module of this package, or of an entry po
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 
 import structlog
 
 from agent_worker import llm
-from agent_worker.llm.client import ChatRequest, ChatResponse, LLMClient
+from agent_worker.llm.client import Answering, ChatRequest, ChatResponse, LLMClient
 from posthouse import discovery
 from posthouse.errors import ConfigError, TransientError
 from posthouse.settings import ProviderSettings, Settings, TierSettings
@@ -42,6 +43,25 @@ class RoutedClient:
                 log.warning("model.next", model=model, code=error.code)
         return await self._chat(last, request)
 
+    async def chat_stream(self, request: ChatRequest) -> Answering:
+        """Answer piece by piece; another model follows only before the first piece.
+
+        Raises as ``chat``.
+        """
+        candidates = self._candidates(request)
+        for number, model in enumerate(candidates, 1):
+            said = False
+            try:
+                async with aclosing(self._stream(model, request)) as pieces:
+                    async for piece in pieces:
+                        said = True
+                        yield piece
+                return
+            except TransientError as error:
+                if said or number == len(candidates):
+                    raise
+                log.warning("model.next", model=model, code=error.code)
+
     async def aclose(self) -> None:
         """Close every provider's client."""
         for client in self._clients.values():
@@ -57,11 +77,21 @@ class RoutedClient:
         return models
 
     async def _chat(self, model: str, request: ChatRequest) -> ChatResponse:
+        client, own = self._client(model)
+        return replace(await client.chat(replace(request, model=own)), model=model)
+
+    async def _stream(self, model: str, request: ChatRequest) -> Answering:
+        client, own = self._client(model)
+        async with aclosing(client.chat_stream(replace(request, model=own))) as pieces:
+            async for piece in pieces:
+                yield replace(piece, model=model) if isinstance(piece, ChatResponse) else piece
+
+    def _client(self, model: str) -> tuple[LLMClient, str]:
+        """The provider's client, and its own name of the model."""
         provider, _, name = model.partition("/")
         if provider not in self._clients or not name:
             raise ConfigError(f"model {model!r}: write provider/model; {_known(self._clients)}")
-        response = await self._clients[provider].chat(replace(request, model=name))
-        return replace(response, model=model)
+        return self._clients[provider], name
 
 
 def build_client(settings: Settings) -> RoutedClient:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from agent_worker import prompt
 from agent_worker.engine import Cancellation, RunConfig
-from agent_worker.engine.journal import Journal
+from agent_worker.engine.journal import RESPONSE, Journal
 from agent_worker.events import EventWriter
 from agent_worker.llm.client import LLMClient
 from agent_worker.ports import EventLog, TurnApi
@@ -19,7 +19,7 @@ from agent_worker.turns.notices import Notices
 from posthouse import events, subjects
 from posthouse.messages import MAIN_AGENT, ErrorInfo, OutboundMessage
 from posthouse.texts import language_of, text
-from posthouse.turns import Admitted, BeginResult, Controls, Lease
+from posthouse.turns import Admitted, BeginResult, Controls, Lease, Step
 
 GIVEN_UP = "turn_failed"
 
@@ -57,10 +57,18 @@ def event_writer(tools: TurnTools, lease: Lease, begun: BeginResult, resumed: bo
         tools.event_log, subject, workflow_id, lease.epoch, begun.event_seq, resumed
     )
     if resumed:
-        writer.emit(events.RUN_RESUMED, {"epoch": lease.epoch})
+        # Readers forget what the lost attempt said in the iteration that runs anew.
+        opened = {"iteration": open_iteration(begun.steps), "text": "", "lines": []}
+        writer.emit(events.RUN_RESUMED, {"epoch": lease.epoch, **opened})
     else:
         writer.emit(events.WORKFLOW_ACCEPTED, {"message_ids": source_ids(begun.messages)})
     return writer
+
+
+def open_iteration(steps: list[Step]) -> int:
+    """The first iteration of which no response is recorded; they count from 1."""
+    recorded = (step.body["iteration"] for step in steps if step.kind == RESPONSE)
+    return max(recorded, default=0) + 1
 
 
 def journal(
@@ -115,6 +123,7 @@ def run_config(
         cancellation=cancellation,
         journal=record,
         events=event,
+        on_text=writer.emit_text,
         progress_notifier=progress,
         tool_context_extras=ToolContextExtras(tenant_id=lease.tenant_id),
     )

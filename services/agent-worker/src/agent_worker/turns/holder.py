@@ -113,17 +113,17 @@ class Holder:
         async with self._s.slots:
             if self._s.stopping.is_set():
                 raise HandOver
-            self._turn = Turn(self._s.turn_tools, self.lease, self._s.stopping)
+            self._turn = turn = Turn(self._s.turn_tools, self.lease, self._s.stopping)
             try:
                 give_up = self._s.faults.too_many(self._head())
-                committed = await self._turn.play(positions, self._checked, self._commits, give_up)
+                committed = await turn.play(positions, self._checked, self._commits, give_up)
             finally:
                 self._turn = None
         # Before anything is awaited: a renewal of a freed lease would be told "lost".
         self.freed = committed.freed
         self.committing = False
         self._waiting = committed.waiting
-        await self._s.outbox.publish(committed.unpublished)
+        await self._s.outbox.publish(committed.unpublished, turn.feed)
 
     def _head(self) -> tuple[str, Position]:
         return self.lease.key, self._waiting[0].position

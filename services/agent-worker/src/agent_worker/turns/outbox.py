@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from agent_worker.ports import Publisher
+from agent_worker.turns.feeds import Feeds
 from posthouse import subjects
 from posthouse.bus import GENERATION, MSG_ID
 from posthouse.errors import PermanentError, TransientError
@@ -18,8 +19,11 @@ log = structlog.get_logger(__name__)
 
 
 REMEMBERED = 4096
+# How long a report waits for the final event of its turn; below the age at which others relay.
+FEED_PATIENCE_S = 1.0
 
 Place = tuple[str, int, int]
+Feed = asyncio.Task[None] | None
 
 
 class Outbox:
@@ -28,27 +32,33 @@ class Outbox:
     Until the report arrives Postgres calls the message unpublished, and whoever holds the
     conversation next would publish it again: so a report asks for a beat (``on_published``), and
     the newest are remembered, to be reported again instead of published again.
+
+    The report of an answer waits for the final event of its turn. So if this worker dies before
+    that event is out, the answer is relayed, and who relays an answer completes its feed.
     """
 
-    def __init__(self, publisher: Publisher) -> None:
+    def __init__(self, publisher: Publisher, feeds: Feeds) -> None:
         self._publisher = publisher
+        self._feeds = feeds
         self.on_published: Callable[[], None] = lambda: None
         self._published: OrderedDict[Place, Published] = OrderedDict()
         self._reports: dict[Place, Published] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def publish(self, outgoing: list[Outgoing]) -> None:
+    async def publish(self, outgoing: list[Outgoing], feed: Feed = None) -> None:
         """Publish in order, one at a time per conversation. Stops at the first that JetStream
         does not take now: it stays unpublished in Postgres, and some worker's relay brings it.
+
+        ``feed`` is that of a turn of ours; without it these are what others left behind.
         """
         for key, messages in groupby(outgoing, key=lambda message: message.key):
             lock = self._locks.setdefault(key, asyncio.Lock())
             async with lock:
                 for message in messages:
-                    if not await self._published_once(message):
+                    if not await self._published_once(message, feed):
                         return
 
-    async def _published_once(self, message: Outgoing) -> bool:
+    async def _published_once(self, message: Outgoing, feed: Feed) -> bool:
         place = (message.key, message.generation, message.seq)
         report = self._published.get(place)
         if report is None:
@@ -66,9 +76,24 @@ class Outbox:
                 key=message.key, generation=message.generation, seq=message.seq, failed=failed
             )
             self._remember(place, report)
-        self._reports[place] = report
-        self.on_published()
+            if feed is None:
+                await self._feeds.complete(message.body)
+        self._report(place, report, feed)
         return True
+
+    def _report(self, place: Place, report: Published, feed: Feed) -> None:
+        def due(*_: object) -> None:
+            timer.cancel()
+            if feed is not None:
+                feed.remove_done_callback(due)
+            self._reports[place] = report
+            self.on_published()
+
+        timer = asyncio.get_running_loop().call_later(FEED_PATIENCE_S, due)
+        if feed is None or feed.done():
+            due()
+        else:
+            feed.add_done_callback(due)
 
     def _remember(self, place: Place, report: Published) -> None:
         self._published[place] = report

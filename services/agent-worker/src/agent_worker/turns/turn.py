@@ -14,7 +14,8 @@ from agent_worker.events import EventWriter
 from agent_worker.turns import briefing
 from agent_worker.turns.briefing import TurnTools
 from agent_worker.turns.exchanges import remembered
-from posthouse import events, turns
+from agent_worker.turns.feeds import WORKFLOW_ID, final_event
+from posthouse import turns
 from posthouse.errors import BadRequest
 from posthouse.messages import OutboundMessage
 from posthouse.turns import (
@@ -30,8 +31,6 @@ from posthouse.turns import (
 
 log = structlog.get_logger(__name__)
 
-FINAL_EVENTS = {None: events.WORKFLOW_COMPLETED, "cancelled": events.WORKFLOW_CANCELED}
-
 Outcome = tuple[OutboundMessage, list[HistoryEntry]]
 
 
@@ -40,7 +39,10 @@ class Gone(Exception):
 
 
 class Turn:
-    """A turn under way. ``obey`` may be called from outside while ``play`` runs."""
+    """A turn under way. ``obey`` may be called from outside while ``play`` runs.
+
+    ``feed`` ends when the turn's last event is out; it is there once ``play`` has returned.
+    """
 
     def __init__(self, tools: TurnTools, lease: Lease, stopping: asyncio.Event) -> None:
         self._tools = tools
@@ -49,6 +51,7 @@ class Turn:
         self._cancellation = Cancellation()
         self._position: Position | None = None
         self._began = time.monotonic()
+        self.feed: asyncio.Task[None] | None = None
 
     def obey(self, controls: Controls) -> None:
         """End the run if a /stop covers this turn."""
@@ -78,7 +81,7 @@ class Turn:
                 result = await self._commit(begun, ended, checked, writer)
                 self._report(begun, ended[0], writer)
             finally:
-                self._tools.feeds.close(writer)
+                self.feed = self._tools.feeds.close(writer)
         return result
 
     async def _begin(self, positions: list[Position]) -> tuple[BeginResult, bool]:
@@ -145,6 +148,7 @@ class Turn:
         self, begun: BeginResult, ended: Outcome, checked: Position, writer: EventWriter
     ) -> CommitResult:
         answer, history = ended
+        named = {**answer.metadata, WORKFLOW_ID: begun.manifest.run_id}
         code = answer.error.code if answer.error else None
         return await self._tools.api.commit(
             turns.CommitRequest(
@@ -154,7 +158,7 @@ class Turn:
                 positions=[message.position for message in begun.messages],
                 state="failed" if code == briefing.GIVEN_UP else "done",
                 reason=code,
-                outbound=[answer],
+                outbound=[answer.model_copy(update={"metadata": named})],
                 history=history,
                 checked=checked,
                 event_seq=writer.seq,
@@ -163,8 +167,7 @@ class Turn:
 
     def _report(self, begun: BeginResult, answer: OutboundMessage, writer: EventWriter) -> None:
         code = answer.error.code if answer.error else None
-        event_type = FINAL_EVENTS.get(code, events.WORKFLOW_FAILED)
-        writer.emit(event_type, {"error": code, "waiting_user": answer.waiting_user})
+        writer.emit(*final_event(answer))
         log.info(
             "turn.finished",
             messages=len(begun.messages),
