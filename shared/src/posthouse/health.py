@@ -4,6 +4,8 @@
 """
 
 import asyncio
+import socket
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
@@ -20,6 +22,8 @@ Check = Callable[[], Awaitable[None]]
 
 CHECK_TIMEOUT_S = 2.0
 STOP_TIMEOUT_S = 5
+WRITE_TIMEOUT_S = 20
+"""A client that takes nothing of what is sent for so long is disconnected, dead or not."""
 
 
 class Health:
@@ -69,9 +73,21 @@ async def _run(check: Check) -> str:
 class _QuietServer(uvicorn.Server):
     """Leaves the signals to the process it lives in."""
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in (found for server in self.servers for found in server.sockets):
+            _limit_writes(listening)
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _limit_writes(listening: socket.socket) -> None:
+    """Connections inherit it. Otherwise whoever sends to a stopped reader waits for ever."""
+    if sys.platform == "linux":
+        milliseconds = WRITE_TIMEOUT_S * 1000
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
 class AppServer:

@@ -8,17 +8,19 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway import handlers
+from gateway import intake
 from gateway.app import build_app
 from gateway.handlers import Backend
 from gateway.ports import TooManyMessages
 from gateway.settings import MAX_CONVERSATION_ID_CHARACTERS, MAX_IDEMPOTENCY_KEY_CHARACTERS
+from gateway.streaming import EventStreams
 from posthouse.errors import PosthouseError, Unavailable
 from posthouse.health import Health
 from posthouse.messages import MAX_INBOUND_BYTES, InboundMessage
 from posthouse.rpc import RemotePermanentError
 from posthouse.settings import Settings
 from posthouse.turns import RecalledMessage, RecallRequest, RecallResult
+from tests.unit.gateway.fake_feeds import FakeFeeds
 
 TOKEN = "s3cret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -53,7 +55,9 @@ def bus() -> FakeBus:
 
 
 def client(bus: FakeBus | None, peer: str = "10.0.0.9", **settings: Any) -> httpx.AsyncClient:
-    backend = Backend(bus, bus) if bus is not None else None
+    feeds = FakeFeeds()
+    events = EventStreams(feeds, feeds.stop)
+    backend = Backend(bus, bus, events) if bus is not None else None
     app = build_app(Settings(**settings), Health(), backend)
     transport = httpx.ASGITransport(app=app, client=(peer, 5), raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://gateway")
@@ -196,7 +200,7 @@ async def test_large_bodies_are_refused_before_they_are_read(http: httpx.AsyncCl
 async def test_a_body_that_does_not_come_is_not_waited_for_for_ever(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handlers, "BODY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(intake, "BODY_TIMEOUT_S", 0.05)
 
     async def stuck() -> AsyncIterator[bytes]:
         yield b'{"content":'

@@ -20,7 +20,7 @@ def build_app(
 ) -> FastAPI:
     """The application; without a backend its routes answer 503 until ``connect`` is called."""
     # The interactive pages load their scripts from elsewhere; the schema itself is served.
-    app = FastAPI(title="Posthouse gateway", docs_url=None, redoc_url=None)
+    app = FastAPI(title="Posthouse gateway", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.backend = backend
     app.state.channels = channels or {}
     app.router.routes.extend(health.routes())

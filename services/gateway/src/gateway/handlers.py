@@ -2,20 +2,26 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.convertors import Convertor, register_url_convertor
 
 from gateway import intake
 from gateway.channels import web
 from gateway.ports import History, Inbound
+from gateway.streaming import EventStreams
 from posthouse import subjects
 from posthouse.address import Address
 from posthouse.bus import message_scope
 from posthouse.errors import Unavailable
+from posthouse.feed import BEGINNING, Place
 from posthouse.messages import Wire
 from posthouse.turns import RecallRequest, RecallResult
+
+MAX_NUMBER = 2**63 - 1
+"""The largest number of a message that Postgres knows."""
 
 CONVERSATION = "/api/conversations/{conversation_id:conversation}"
 
@@ -26,6 +32,7 @@ class Backend:
 
     inbound: Inbound
     history: History
+    events: EventStreams
 
 
 class Accepted(Wire):
@@ -74,11 +81,47 @@ async def get_messages(
     conversation_id: str,
     backend: BackendDep,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    before: Annotated[int | None, Query(ge=0)] = None,
+    before: Annotated[int | None, Query(ge=0, le=MAX_NUMBER)] = None,
 ) -> RecallResult:
     """The newest messages of a conversation in time order; ``before`` pages back."""
     key = subjects.key(web.address(conversation_id))
     return await backend.history.recall(RecallRequest(key=key, limit=limit, before=before))
+
+
+async def opened(
+    conversation_id: str,
+    backend: BackendDep,
+    from_: Annotated[
+        Literal["start"] | None,
+        Query(alias="from", description="`start`: everything that is kept, not only what is new"),
+    ] = None,
+    resumed: Annotated[
+        str | None,
+        Header(alias="Last-Event-ID", description="go on behind this event; wins over the query"),
+    ] = None,
+    last_event_id: Annotated[
+        str | None, Query(description="the same for clients that cannot set the header")
+    ] = None,
+) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+    """An open stream. Raises AddressError, BadRequest, Unavailable and Busy."""
+    conversation = web.address(conversation_id)
+    last = resumed or last_event_id
+    # An id that is none is the client's fault, and a 400 shows it: EventSource does not ask again
+    # after one, and a stream that began elsewhere would hide what was missed.
+    after = Place.parse(last) if last else BEGINNING if from_ else None
+    async with backend.events.open(conversation, after) as stream:
+        yield stream
+
+
+async def get_events(
+    stream: Annotated[AsyncIterator[ServerSentEvent], Depends(opened)],
+) -> AsyncIterator[ServerSentEvent]:
+    """What happens while agents work in a conversation: `id`, `event` (its type) and `data`.
+
+    The stream is open when the headers come: nothing that is published later is missed.
+    """
+    async for event in stream:
+        yield event
 
 
 class _ConversationId(Convertor[str]):
@@ -99,4 +142,7 @@ def build_router() -> APIRouter:
     messages = f"{CONVERSATION}/messages"
     router.add_api_route(messages, post_message, methods=["POST"], status_code=202)
     router.add_api_route(messages, get_messages, methods=["GET"], response_model_exclude_none=True)
+    router.add_api_route(
+        f"{CONVERSATION}/events", get_events, methods=["GET"], response_class=EventSourceResponse
+    )
     return router

@@ -12,6 +12,7 @@ from gateway import registry
 from gateway.adapters.http_egress import HttpEgress
 from gateway.adapters.nats_checks import State
 from gateway.adapters.nats_dead_letters import NatsDeadLetters
+from gateway.adapters.nats_feeds import NatsFeeds
 from gateway.adapters.nats_inbound import NatsInbound
 from gateway.adapters.nats_outbox import NatsOutbox
 from gateway.adapters.nats_records import NatsRecords
@@ -22,6 +23,7 @@ from gateway.delivery.rounds import Rounds
 from gateway.handlers import Backend
 from gateway.ports import Channel
 from gateway.settings import JETSTREAM_TIMEOUT_S, DeliveryLimits
+from gateway.streaming import EventStreams
 from posthouse import bootstrap, bus, health, service
 from posthouse.rpc import RpcClient
 from posthouse.settings import Settings
@@ -50,7 +52,7 @@ async def _serve(settings: Settings, channels: dict[str, Channel], stop: asyncio
         await service.patiently(lambda: _connect(settings, state, list(channels)), stop)
         if state.connection is None:
             return
-        application.connect(app, _backend(state.connection))
+        application.connect(app, _backend(state.connection, stop))
         state.serving = True
         log.info("service.ready", channels=sorted(channels))
         await _deliver(state.connection, list(channels.values()), stop)
@@ -67,8 +69,12 @@ async def _connect(settings: Settings, state: State, domains: list[str]) -> None
     await bootstrap.check(js, domains)
 
 
-def _backend(connection: Client) -> Backend:
-    return Backend(NatsInbound(connection), RpcMemory(RpcClient(connection)))
+def _backend(connection: Client, stop: asyncio.Event) -> Backend:
+    return Backend(
+        NatsInbound(connection),
+        RpcMemory(RpcClient(connection)),
+        EventStreams(NatsFeeds(connection), stop),
+    )
 
 
 async def _deliver(connection: Client, channels: list[Channel], stop: asyncio.Event) -> None:

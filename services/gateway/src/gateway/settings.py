@@ -53,3 +53,13 @@ class DeliveryLimits:
     """How often the bus hears that a message is in work; well below the durable's ack_wait."""
     grace_s: float = 18.0
     """Time that sends under way have to end when the process stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """How events are streamed to readers over HTTP."""
+
+    max_streams: int = 1000
+    """Streams that are open at once in one process."""
+    retry_ms: int = 2000
+    """How long a reader waits before it reconnects."""

@@ -1,0 +1,83 @@
+"""What happens while agents work, as streams of server-sent events.
+
+The events come over the bus, so every gateway shows the same ones under the same ids, and a
+reader that loses one gateway resumes at another.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+
+from fastapi.sse import ServerSentEvent
+
+from gateway.settings import StreamLimits
+from posthouse.address import Address
+from posthouse.errors import Busy, Unavailable
+from posthouse.feed import Arrived, Place
+
+LOOK_S = 1.0
+"""How long a quiet stream takes to notice that the process stops."""
+
+
+class Feed(Protocol):
+    """The events of one conversation, which outlive an outage of the bus."""
+
+    async def next(self, timeout_s: float) -> Arrived | None:
+        """The next event; None when none came in about that time."""
+        ...
+
+
+class Feeds(Protocol):
+    """Where events are read."""
+
+    def open(self, conversation: Address, after: Place | None) -> AbstractAsyncContextManager[Feed]:
+        """A feed behind a place, None = only what comes from now on. Raises Unavailable."""
+        ...
+
+
+class EventStreams:
+    """The open streams of this process. They end when ``stop`` is set."""
+
+    def __init__(
+        self, feeds: Feeds, stop: asyncio.Event, limits: StreamLimits | None = None
+    ) -> None:
+        self._feeds = feeds
+        self._stop = stop
+        self._limits = limits or StreamLimits()
+        self._open = 0
+
+    @asynccontextmanager
+    async def open(
+        self, conversation: Address, after: Place | None
+    ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+        """The events of a conversation from now on. Raises Unavailable and Busy."""
+        if self._stop.is_set():
+            raise Unavailable("the process is stopping")
+        if self._open >= self._limits.max_streams:
+            raise Busy(f"{self._limits.max_streams} event streams are open here")
+        self._open += 1
+        try:
+            async with self._feeds.open(conversation, after) as feed:
+                yield self._sent(feed)
+        finally:
+            self._open -= 1
+
+    async def _sent(self, feed: Feed) -> AsyncIterator[ServerSentEvent]:
+        # The first line also tells a client behind a buffering proxy that the stream is open.
+        yield ServerSentEvent(comment="open", retry=self._limits.retry_ms)
+        while not self._stop.is_set():
+            arrived = await feed.next(LOOK_S)
+            if arrived is not None:
+                yield _as_sent(arrived)
+
+
+def _as_sent(arrived: Arrived) -> ServerSentEvent:
+    event_type = arrived.event.event_type
+    return ServerSentEvent(
+        id=str(arrived.place),
+        # Anyone on the bus may write an event, and a line break would end the field.
+        event=event_type if event_type.isprintable() else None,
+        # With what is null in its payload, which ``to_wire`` would leave out.
+        raw_data=arrived.event.model_dump_json(),
+    )
