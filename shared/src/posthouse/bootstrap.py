@@ -9,6 +9,7 @@ except that a missing EVENTS stream (memory storage, gone after a restart) is cr
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Protocol
 
 import nats.errors
@@ -43,10 +44,13 @@ class Difference:
         """Whether the whole asset is missing."""
         return not self.field
 
+    @property
+    def change(self) -> str:
+        """The field with both values."""
+        return f"{self.field} is {_shown(self.found)}, declared {_shown(self.declared)}"
+
     def __str__(self) -> str:
-        if self.missing:
-            return f"{self.asset} is missing"
-        return f"{self.asset}: {self.field} is {self.found!r}, declared {self.declared!r}"
+        return f"{self.asset} is missing" if self.missing else f"{self.asset}: {self.change}"
 
 
 class _Asset(Protocol):
@@ -232,6 +236,10 @@ def _differences(
         if declared not in (None, 0, -1) and declared != actual:
             found.append(Difference(asset, field, declared, actual, incompatible))
     return found
+
+
+def _shown(value: Any) -> str:
+    return repr(value.value if isinstance(value, Enum) else value)
 
 
 def _older_schema(asset: str, metadata: dict[str, str] | None) -> list[Difference]:

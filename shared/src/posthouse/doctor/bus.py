@@ -13,7 +13,7 @@ from nats.js import errors as js_errors
 from posthouse import bootstrap, streams
 from posthouse.bus import without_password
 from posthouse.doctor import Finding, Target, failed, ok, warning
-from posthouse.errors import PosthouseError
+from posthouse.errors import ConfigError, PosthouseError
 
 URL_VARIABLE = "POSTHOUSE_NATS_URL"
 CONFIG_VARIABLE = "POSTHOUSE_CONFIG"
@@ -37,7 +37,7 @@ async def examine(target: Target) -> list[Finding]:
             if any(finding.state == "failed" for finding in server):
                 return server
             return [*server, *await _assets(client, target)]
-    except (nats.errors.Error, OSError, TimeoutError, ValueError) as error:
+    except (nats.errors.Error, OSError, TimeoutError, ConfigError) as error:
         reason = str(error) or type(error).__name__
         return [
             failed(
@@ -91,7 +91,7 @@ def _judge(different: list[bootstrap.Difference], target: Target) -> Finding:
         if asset == f"stream {streams.EVENTS}":
             return warning(asset, "it is missing; the next service creates it", f"run {mending}")
         return failed(asset, "it is missing", f"run {mending}")
-    text = "; ".join(f"{d.field} is {d.found!r}, declared {d.declared!r}" for d in different)
+    text = "; ".join(difference.change for difference in different)
     if not any(difference.incompatible for difference in different):
         return warning(asset, text, f"run {mending}")
     return failed(asset, text, _recreate(asset, target, mending))
@@ -99,10 +99,12 @@ def _judge(different: list[bootstrap.Difference], target: Target) -> Finding:
 
 def _recreate(asset: str, target: Target, mending: str) -> str:
     """No field that decides which messages are kept may be changed in place."""
-    kind, name, *_, stream = asset.split()
+    kind, name, *place = asset.split()
     server = f"nats --server {without_password(target.settings.nats_url)}"
     if kind == "consumer":
-        return f"stop the services, run `{server} consumer rm -f {stream} {name}`, then {mending}"
+        return (
+            f"stop the services, run `{server} consumer rm -f {place[-1]} {name}`, then {mending}"
+        )
     return (
         f"stop the services, keep the messages with `{server} stream backup {name} backup-{name}`, "
         f"run `{server} stream rm -f {name}`, then {mending}"
@@ -116,10 +118,13 @@ async def _connected(url: str) -> AsyncIterator[Client]:
     async def silent(_: Exception) -> None:
         """The error is raised as well."""
 
-    async with asyncio.timeout(TIMEOUT_S):
-        client = await nats.connect(
-            url, name="posthouse-doctor", allow_reconnect=False, error_cb=silent
-        )
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            client = await nats.connect(
+                url, name="posthouse-doctor", allow_reconnect=False, error_cb=silent
+            )
+    except ValueError as error:
+        raise ConfigError("nats_url is no address of a server") from error
     try:
         yield client
     finally:
