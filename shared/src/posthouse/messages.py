@@ -4,6 +4,7 @@ Models are frozen; unknown fields are ignored, so that services of two versions 
 other; ``None`` means absent. Media travel as references, never inline.
 """
 
+import codecs
 import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
@@ -25,6 +26,7 @@ from posthouse.legacy import upgrade
 
 MAX_INBOUND_BYTES = 256 * 1024
 MAX_ID_CHARACTERS = 512
+MAX_ID_BYTES = 1024
 # An escaped NUL: \\u0000 after an even number of backslashes. Raw ones are not JSON.
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 MAIN_AGENT = Address.agent("main")
@@ -260,7 +262,8 @@ def read_inbound(body: bytes, key: str, *, default_id: str, time: datetime) -> I
     if len(body) > MAX_INBOUND_BYTES:
         raise _bad("too_large", f"{len(body)} bytes; the limit is {MAX_INBOUND_BYTES}")
     try:
-        data = orjson.loads(body)
+        # Some editors and shells on Windows put the mark there.
+        data = orjson.loads(body.removeprefix(codecs.BOM_UTF8))
     except orjson.JSONDecodeError as error:
         raise _bad("not_json", f"the body is not JSON: {error}") from error
     if not isinstance(data, dict):
@@ -270,8 +273,9 @@ def read_inbound(body: bytes, key: str, *, default_id: str, time: datetime) -> I
     message = _validated(_named(data, key), default_id, time)
     if subjects.key(message.conversation) != key:
         raise _bad("other_conversation", "the body names another conversation than its subject")
-    if len(message.id) > MAX_ID_CHARACTERS:
-        raise _bad("long_id", f"an id has at most {MAX_ID_CHARACTERS} characters")
+    if len(message.id) > MAX_ID_CHARACTERS or len(message.id.encode()) > MAX_ID_BYTES:
+        limits = f"{MAX_ID_CHARACTERS} characters and {MAX_ID_BYTES} bytes of UTF-8"
+        raise _bad("long_id", f"an id has at most {limits}")
     if not message.content.strip() and not message.media:
         raise _bad("empty", "a message needs content or media")
     return message

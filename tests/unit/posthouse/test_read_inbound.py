@@ -104,6 +104,7 @@ BAD_BODIES = {
     "legacy channel": (b'{"content": "a", "channel": "a/b", "chat_id": "x"}', "address"),
     "elsewhere": (b'{"content": "a", "conversation": "im://cli/x"}', "other_conversation"),
     "long id": (b'{"content": "a", "id": "%s"}' % (b"i" * 513), "long_id"),
+    "long id in bytes": (b'{"content": "a", "id": "%s"}' % ("驿".encode() * 342), "long_id"),
     "nothing": (b"{}", "empty"),
     "blank": (b'{"content": " \\n\\t\xe3\x80\x80"}', "empty"),
     "too large": (b'{"content": "%s"}' % (b"x" * 256 * 1024), "too_large"),

@@ -7,6 +7,7 @@ from fastapi import Depends, FastAPI
 from gateway import problems, webhooks
 from gateway.auth import Door
 from gateway.handlers import Backend, build_router
+from gateway.openapi import Application
 from gateway.ports import Channel
 from posthouse.health import Health
 from posthouse.settings import Settings
@@ -20,7 +21,9 @@ def build_app(
 ) -> FastAPI:
     """The application; without a backend its routes answer 503 until ``connect`` is called."""
     # The interactive pages load their scripts from elsewhere; the schema itself is served.
-    app = FastAPI(title="Posthouse gateway", docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = Application(
+        title="Posthouse gateway", docs_url=None, redoc_url=None, redirect_slashes=False
+    )
     app.state.backend = backend
     app.state.channels = channels or {}
     app.router.routes.extend(health.routes())

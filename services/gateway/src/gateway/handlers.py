@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.convertors import Convertor, register_url_convertor
 
-from gateway import intake
+from gateway import intake, openapi
 from gateway.channels import web
 from gateway.ports import History, Inbound
 from gateway.streaming import EventStreams
@@ -22,6 +22,9 @@ from posthouse.turns import RecallRequest, RecallResult
 
 MAX_NUMBER = 2**63 - 1
 """The largest number of a message that Postgres knows."""
+
+ERRORS = (400, 401, 403, 404, 422, 502, 503)
+"""What every route below may answer."""
 
 CONVERSATION = "/api/conversations/{conversation_id:conversation}"
 
@@ -140,9 +143,26 @@ def build_router() -> APIRouter:
     register_url_convertor("conversation", _ConversationId())
     router = APIRouter(dependencies=[Depends(correlated)])
     messages = f"{CONVERSATION}/messages"
-    router.add_api_route(messages, post_message, methods=["POST"], status_code=202)
-    router.add_api_route(messages, get_messages, methods=["GET"], response_model_exclude_none=True)
     router.add_api_route(
-        f"{CONVERSATION}/events", get_events, methods=["GET"], response_class=EventSourceResponse
+        messages,
+        post_message,
+        methods=["POST"],
+        status_code=202,
+        responses=openapi.errors(*ERRORS, 408, 413, 429),
+        openapi_extra=openapi.json_body(openapi.reference(intake.NewMessage)),
+    )
+    router.add_api_route(
+        messages,
+        get_messages,
+        methods=["GET"],
+        responses=openapi.errors(*ERRORS),
+        response_model_exclude_none=True,
+    )
+    router.add_api_route(
+        f"{CONVERSATION}/events",
+        get_events,
+        methods=["GET"],
+        response_class=EventSourceResponse,
+        responses=openapi.errors(*ERRORS),
     )
     return router

@@ -1,6 +1,7 @@
 """From an HTTP request to an inbound message on its subject."""
 
 import asyncio
+import codecs
 from collections.abc import AsyncIterator
 from typing import TypeVar
 from uuid import uuid4
@@ -64,7 +65,7 @@ async def read_limited(chunks: AsyncIterator[bytes]) -> bytes:
 def read_json(body: bytes, model: type[Model]) -> Model:
     """Understand a body. Raises BadMessage."""
     try:
-        return model.model_validate(orjson.loads(body))
+        return model.model_validate(orjson.loads(body.removeprefix(codecs.BOM_UTF8)))
     except orjson.JSONDecodeError as error:
         raise BadMessage(f"the body is not JSON: {error}", reason="not_json") from error
     except ValidationError as error:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import structlog
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
 
-from gateway import intake
+from gateway import intake, openapi
 from gateway.handlers import backend, correlated
 from gateway.ports import Channel
 from gateway.receiving import Received, Receiver, WebhookRequest
@@ -54,5 +54,12 @@ def build_router() -> APIRouter:
     """The routes under ``/webhooks``."""
     router = APIRouter(prefix="/webhooks", dependencies=[Depends(correlated)])
     for path in ("/{channel}", "/{channel}/{bot}"):
-        router.add_api_route(path, post_webhook, methods=["POST"], response_model=None)
+        router.add_api_route(
+            path,
+            post_webhook,
+            methods=["POST"],
+            response_model=None,
+            responses=openapi.errors(*openapi.ERRORS),
+            openapi_extra=openapi.json_body({"description": "what the platform of the bot posts"}),
+        )
     return router
