@@ -12,6 +12,7 @@ from posthouse import events
 from posthouse.errors import Unavailable
 from posthouse.events import StreamEvent
 from tests.support.feeds import MemoryEventLog, MemoryFeed
+from tests.support.wait import eventually
 
 SUBJECT = "events.im.cli.local.w1"
 PATIENCE_S = 20.0
@@ -201,3 +202,93 @@ def test_two_owners_leave_one_story(given: list[str | None], turns: list[bool]) 
     epochs = [event.epoch for event in found]
     assert epochs == sorted(epochs)
     assert epochs.count(2) == turns.count(True)
+
+
+def said(log: MemoryEventLog) -> list[tuple[int, str]]:
+    """Iteration and text of each delta in the log."""
+    deltas = [event for event in written(log) if event.event_type == events.TEXT_DELTA]
+    return [(event.payload["iteration"], event.payload["text"]) for event in deltas]
+
+
+async def test_the_first_piece_goes_out_at_once_and_fast_ones_together() -> None:
+    log = MemoryEventLog()
+    writer = EventWriter(log, SUBJECT, "w1", epoch=1)
+    for character in "hello, 世界":
+        writer.emit_text(1, character)
+    await writer.close(PATIENCE_S)
+    assert said(log) == [(1, "h"), (1, "ello, 世界")]
+
+
+async def test_much_text_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "TEXT_PAUSE_S", 3600)
+    log = MemoryEventLog()
+    writer = EventWriter(log, SUBJECT, "w1", epoch=1)
+    for _ in range(5):
+        writer.emit_text(1, "x" * 100)
+        await asyncio.sleep(0)
+    assert [len(text) for _, text in said(log)] == [100, 300]
+    await writer.close(PATIENCE_S)
+    assert "".join(text for _, text in said(log)) == "x" * 500
+
+
+async def test_text_waits_no_longer_than_its_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "TEXT_PAUSE_S", 0.01)
+    log = MemoryEventLog()
+    writer = EventWriter(log, SUBJECT, "w1", epoch=1)
+    writer.emit_text(1, "a")
+    writer.emit_text(1, "b")
+    await eventually(lambda: said(log) == [(1, "a"), (1, "b")])
+    await writer.close(PATIENCE_S)
+
+
+async def test_text_keeps_its_place_between_other_events() -> None:
+    log = MemoryEventLog()
+    writer = EventWriter(log, SUBJECT, "w1", epoch=1)
+    writer.emit_text(1, "a")
+    writer.emit_text(1, "b")
+    writer.emit(events.TOOL_STARTED)
+    writer.emit_text(2, "c")
+    writer.emit_text(3, "d")
+    writer.emit(events.WORKFLOW_COMPLETED)
+    await writer.close(PATIENCE_S)
+    assert [event.event_type for event in written(log)] == [
+        events.TEXT_DELTA,
+        events.TEXT_DELTA,
+        events.TOOL_STARTED,
+        events.TEXT_DELTA,
+        events.TEXT_DELTA,
+        events.WORKFLOW_COMPLETED,
+    ]
+    assert said(log) == [(1, "a"), (1, "b"), (2, "c"), (3, "d")]
+
+
+async def test_text_does_not_pile_up_while_the_log_is_away() -> None:
+    log = FaultyLog()
+    log.away = True
+    writer = EventWriter(log, SUBJECT, "w1", epoch=1)
+    for _ in range(3000):
+        writer.emit_text(1, "x" * writers.TEXT_CHARACTERS)
+    writer.emit(events.WORKFLOW_COMPLETED)
+    log.away = False
+    await writer.close(PATIENCE_S)
+    assert "".join(text for _, text in said(log)) == "x" * writers.TEXT_CHARACTERS * 3000
+    assert max(len(text) for _, text in said(log)) <= writers.MAX_MERGED_CHARACTERS
+
+
+PIECES = st.lists(st.tuples(st.integers(1, 3), st.text("ab好", min_size=1)), max_size=30)
+
+
+@given(PIECES, st.lists(st.sampled_from([*FAULTS, None]), max_size=10))
+async def test_whatever_fails_all_text_arrives_in_order(
+    pieces: list[tuple[int, str]], faults: list[str | None]
+) -> None:
+    pieces = sorted(pieces, key=lambda piece: piece[0])
+    log = FaultyLog(*faults)
+    writer = EventWriter(log, SUBJECT, "w1", epoch=1)
+    for iteration, text in pieces:
+        writer.emit_text(iteration, text)
+    await writer.close(PATIENCE_S)
+    for iteration in (1, 2, 3):
+        arrived = "".join(text for n, text in said(log) if n == iteration)
+        assert arrived == "".join(text for n, text in pieces if n == iteration)
+    assert [event.seq for event in written(log)] == list(range(1, len(log.stored) + 1))

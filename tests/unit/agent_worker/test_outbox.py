@@ -1,15 +1,23 @@
 """The outbox: in order, once, and reported until the report has arrived (R12)."""
 
 import asyncio
+from typing import cast
 
 import pytest
 
+from agent_worker.events import EventWriter
+from agent_worker.turns import outbox as outboxes
 from agent_worker.turns.feeds import Feeds
 from agent_worker.turns.outbox import Outbox
+from posthouse import events
 from posthouse.errors import PermanentError, PosthouseError, Unavailable
-from posthouse.turns import Published
+from posthouse.events import StreamEvent
+from posthouse.turns import Outgoing, Published
 from tests.support.feeds import MemoryEventLog
+from tests.support.wait import eventually
 from tests.unit.agent_worker.ports import KEY, FakePublisher, outgoing
+
+FEED = f"events.{KEY}.w1"
 
 
 def report(seq: int, failed: str | None = None) -> Published:
@@ -121,3 +129,80 @@ async def test_a_fault_is_no_report(outbox: Outbox, publisher: FakePublisher) ->
     with pytest.raises(PosthouseError):
         await outbox.publish([outgoing(1)])
     assert outbox.reports() == []
+
+
+async def test_the_report_of_an_answer_waits_for_its_feed(outbox: Outbox) -> None:
+    over = asyncio.Event()
+
+    async def feed() -> None:
+        await over.wait()
+
+    task = asyncio.create_task(feed())
+    await outbox.publish([outgoing(1)], task)
+    assert outbox.reports() == []
+    over.set()
+    await eventually(lambda: outbox.reports() == [report(1)])
+    outbox.reported([report(1)])
+    assert outbox.reports() == []
+
+
+async def test_a_feed_that_cannot_be_written_does_not_hold_the_report(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outboxes, "FEED_PATIENCE_S", 0.01)
+    stuck = asyncio.create_task(asyncio.Event().wait())
+    await outbox.publish([outgoing(1)], cast("asyncio.Task[None]", stuck))
+    await eventually(lambda: outbox.reports() == [report(1)])
+    outbox.reported([report(1)])
+    stuck.cancel()
+    await asyncio.gather(stuck, return_exceptions=True)
+    assert outbox.reports() == []
+
+
+def answer(workflow_id: str | None = "w1", **more: object) -> Outgoing:
+    """A final answer that somebody left behind."""
+    message = outgoing(1)
+    named = {} if workflow_id is None else {"workflow_id": workflow_id}
+    body = message.body.model_copy(update={"metadata": named, "content": "42", **more})
+    return message.model_copy(update={"body": body})
+
+
+async def abandoned(log: MemoryEventLog, *types: str) -> None:
+    """A feed whose writer died."""
+    writer = EventWriter(log, FEED, "w1", epoch=3)
+    for event_type in types:
+        writer.emit(event_type)
+    await writer.close(10)
+
+
+async def test_who_relays_an_answer_ends_its_feed(publisher: FakePublisher) -> None:
+    log = MemoryEventLog()
+    feeds = Feeds(log)
+    await abandoned(log, events.WORKFLOW_ACCEPTED, events.AGENT_STARTED)
+    await Outbox(publisher, feeds).publish([answer()])
+    await feeds.settled(10)
+    last = StreamEvent.model_validate_json(log.stored[-1][2])
+    assert (last.seq, last.epoch, last.final) == (3, 3, True)
+    assert last.payload == {"answer": "42", "error": None, "waiting_user": False}
+
+
+@pytest.mark.parametrize("last", [events.WORKFLOW_COMPLETED, events.WORKFLOW_CANCELED])
+async def test_a_feed_has_one_end(publisher: FakePublisher, last: str) -> None:
+    log = MemoryEventLog()
+    feeds = Feeds(log)
+    await abandoned(log, events.WORKFLOW_ACCEPTED, last)
+    await Outbox(publisher, feeds).publish([answer()])
+    await feeds.settled(10)
+    assert len(log.stored) == 2
+
+
+@pytest.mark.parametrize("workflow_id", ["other", None])
+async def test_a_feed_that_is_not_there_is_not_begun(
+    publisher: FakePublisher, workflow_id: str | None
+) -> None:
+    log = MemoryEventLog()
+    feeds = Feeds(log)
+    await Outbox(publisher, feeds).publish([answer(workflow_id)])
+    await feeds.settled(10)
+    assert log.stored == []
+    assert len(publisher.published) == 1

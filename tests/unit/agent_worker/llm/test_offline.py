@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from agent_worker.engine import RunConfig, run
-from agent_worker.llm.client import ChatRequest, Message
+from agent_worker.llm import offline
+from agent_worker.llm.client import ChatRequest, Message, TextDelta
 from agent_worker.llm.errors import BadModelRequest
 from agent_worker.llm.routing import RoutedClient, build_client
 from agent_worker.registry import ToolRegistry, load_tools
@@ -321,3 +322,27 @@ async def test_the_same_history_gives_the_same_answer(client: RoutedClient) -> N
 async def test_another_model_name_is_refused_like_by_any_provider(client: RoutedClient) -> None:
     with pytest.raises(BadModelRequest, match="there is no model 'gpt-9'"):
         await client.chat(ChatRequest(messages=[], model="offline/gpt-9"))
+
+
+@pytest.mark.parametrize("text", ["17*23+4 等于多少", "你好，今天天气怎么样？", "/echo {}"])
+async def test_a_stream_says_the_same_as_a_whole_answer(client: RoutedClient, text: str) -> None:
+    request = ChatRequest(
+        messages=[{"role": "user", "content": text}], tools=shipped().schemas_for("main")
+    )
+
+    whole = await client.chat(request)
+    *pieces, response = [piece async for piece in client.chat_stream(request)]
+
+    assert response == whole
+    said = [piece.text for piece in pieces if isinstance(piece, TextDelta)]
+    assert "".join(said) == whole.message["content"]
+    assert all(len(piece) <= 16 for piece in said)
+
+
+def test_a_long_answer_does_not_become_thousands_of_pieces() -> None:
+    choice = {"message": {"content": "x" * 100_000}, "finish_reason": "stop"}
+    completion = {"id": "1", "created": 0, "model": "m", "choices": [choice], "usage": {}}
+
+    body = b"".join(offline.event_stream(completion))
+
+    assert 500 <= body.count(b"data: ") < 520
