@@ -19,7 +19,7 @@ from gateway.signatures import (
     verify_github,
     verify_standard,
 )
-from tests.unit.gateway.signing import NOW, OTHER, WHSEC, github, standard
+from tests.support.webhook_sender import NOW, OTHER, WHSEC, github, standard
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "generic.json").read_text())
 BODY = '{"content": "你好"}'.encode()

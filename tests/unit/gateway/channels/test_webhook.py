@@ -24,8 +24,8 @@ from posthouse.errors import (
 )
 from posthouse.messages import InboundMessage
 from posthouse.settings import Settings
+from tests.support.webhook_sender import NOW, OTHER, WHSEC, github, standard
 from tests.unit.gateway.fakes import FakeEgress, message
-from tests.unit.gateway.signing import NOW, OTHER, WHSEC, github, standard
 
 HELLO: dict[str, Any] = {"id": "m-1", "sender": "alice", "content": "你好"}
 CALLBACK = "https://example.com/hook?k=1"

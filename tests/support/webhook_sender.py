@@ -1,4 +1,4 @@
-"""What senders of webhooks do, for tests: written apart from the code that is tested."""
+"""A program that sends signed webhooks. It shares no code with what is tested."""
 
 import base64
 import hashlib
