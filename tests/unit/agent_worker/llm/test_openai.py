@@ -14,7 +14,7 @@ from agent_worker.llm.client import ChatRequest, ChatResponse, Message
 from agent_worker.llm.openai import OpenAIClient, Patience, build
 from posthouse.errors import ConfigError, PosthouseError
 from posthouse.settings import ProviderSettings
-from tests.unit.agent_worker.llm.server import ModelServer, completion, refusal, serving
+from tests.support.model_server import ModelServer, completion, refusal, serving
 
 HELLO = completion({"role": "assistant", "content": "hello"})
 SHORT = Patience(connect_s=5.0, whole_s=0.2, first_byte_s=0.4, idle_s=0.2)

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-import orjson
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -14,8 +13,17 @@ from agent_worker.llm import errors
 from agent_worker.llm.client import ChatRequest, ChatResponse, TextDelta
 from agent_worker.llm.openai import OpenAIClient, Patience
 from posthouse.errors import PosthouseError
+from tests.support.model_server import (
+    DONE,
+    ModelServer,
+    completion,
+    data,
+    delta,
+    refusal,
+    serving,
+    stream,
+)
 from tests.support.wait import eventually
-from tests.unit.agent_worker.llm.server import ModelServer, completion, refusal, serving
 
 QUICK = Patience(connect_s=5.0, whole_s=5.0, first_byte_s=0.5, idle_s=0.2)
 REQUEST = ChatRequest(messages=[{"role": "user", "content": "hi"}], model="m-1")
@@ -37,35 +45,7 @@ async def client(server: ModelServer) -> AsyncIterator[OpenAIClient]:
     await client.aclose()
 
 
-def data(payload: Any) -> bytes:
-    """An event."""
-    return b"data: " + orjson.dumps(payload) + b"\n\n"
-
-
-def delta(content: str | None = None, finish: str | None = None, **more: Any) -> bytes:
-    """An event with a choice."""
-    given = {"content": content} if content is not None else {}
-    return data({"choices": [{"index": 0, "delta": given | more, "finish_reason": finish}]})
-
-
-DONE = b"data: [DONE]\n\n"
 HELLO = (delta("hel"), delta("lo"), delta(finish="stop"), data({"choices": [], "usage": USAGE}))
-
-
-def stream(*parts: bytes | asyncio.Event, kind: str = "text/event-stream") -> Any:
-    """An answer in parts; an event among them is waited for."""
-
-    async def body() -> AsyncIterator[bytes]:
-        for part in parts:
-            if isinstance(part, asyncio.Event):
-                await part.wait()
-            else:
-                yield part
-
-    async def answer(request: Request) -> Response:
-        return StreamingResponse(body(), media_type=kind)
-
-    return answer
 
 
 async def streamed(client: OpenAIClient) -> tuple[list[str], ChatResponse]:

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import orjson
 import uvicorn
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 Answer = Response | Callable[[Request], Awaitable[Response]]
@@ -70,6 +71,48 @@ def completion(
     """A usual response body."""
     choice = {"index": 0, "message": message, "finish_reason": finish}
     return JSONResponse({"choices": [choice], "usage": usage, **more})
+
+
+Part = bytes | asyncio.Event
+
+
+def stream(*parts: Part, kind: str = "text/event-stream") -> Answer:
+    """An answer in parts; an event among them is waited for."""
+
+    async def body() -> AsyncIterator[bytes]:
+        for part in parts:
+            if isinstance(part, asyncio.Event):
+                await part.wait()
+            else:
+                yield part
+
+    async def answer(request: Request) -> Response:
+        return StreamingResponse(body(), media_type=kind)
+
+    return answer
+
+
+def data(payload: Any) -> bytes:
+    """A server-sent event."""
+    return b"data: " + orjson.dumps(payload) + b"\n\n"
+
+
+def delta(content: str | None = None, finish: str | None = None, **more: Any) -> bytes:
+    """An event with a choice."""
+    given = {"content": content} if content is not None else {}
+    return data({"choices": [{"index": 0, "delta": given | more, "finish_reason": finish}]})
+
+
+def tool_call(name: str, arguments: str, pieces: int = 3) -> list[bytes]:
+    """The events of a tool call, its arguments in pieces."""
+    size = max(1, -(-len(arguments) // pieces))
+    cut = [arguments[start : start + size] for start in range(0, len(arguments), size)]
+    head = {"index": 0, "id": "call_1", "type": "function", "function": {"name": name}}
+    rest = [{"index": 0, "function": {"arguments": piece}} for piece in cut]
+    return [delta(tool_calls=[piece]) for piece in (head, *rest)] + [delta(finish="tool_calls")]
+
+
+DONE = b"data: [DONE]\n\n"
 
 
 def refusal(status: int, error: Any, **headers: str) -> JSONResponse:
