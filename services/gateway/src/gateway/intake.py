@@ -7,7 +7,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 import orjson
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from gateway.channels import web
@@ -31,8 +31,17 @@ from posthouse.messages import (
 Model = TypeVar("Model", bound=BaseModel)
 
 
+NOT_EMPTY: list[JsonValue] = [
+    {"required": ["content"], "properties": {"content": {"pattern": r"\S"}}},
+    {"required": ["media"], "properties": {"media": {"minItems": 1}}},
+]
+"""What OpenAPI says of it; in the end ``refuse_what_agents_would`` decides."""
+
+
 class NewMessage(Wire):
     """Body of ``POST /api/conversations/{id}/messages``."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": NOT_EMPTY})
 
     content: str = ""
     sender: str = ""

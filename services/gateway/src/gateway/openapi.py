@@ -55,7 +55,8 @@ ERRORS = {
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The ``responses`` of a route that may answer with these errors."""
-    return {status: {"description": ERRORS[status], "model": Problem} for status in statuses}
+    # Not by ``model``: FastAPI would describe them in the media type of the route.
+    return {status: _json(ERRORS[status], Problem) for status in statuses}
 
 
 def json_body(schema: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +64,12 @@ def json_body(schema: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def reference(model: type[Wire]) -> dict[str, Any]:
+def _json(description: str, model: type[BaseModel]) -> dict[str, Any]:
+    content = {"application/json": {"schema": reference(model)}}
+    return {"description": description, "content": content}
+
+
+def reference(model: type[BaseModel]) -> dict[str, Any]:
     """The schema of a model, by its name."""
     return {"$ref": f"{SCHEMAS}/{model.__name__}"}
 
@@ -82,7 +88,7 @@ class Application(FastAPI):
 
 def _complete(document: dict[str, Any]) -> None:
     components = document["components"]
-    models: list[type[BaseModel]] = [NewMessage, Readiness, Liveness]
+    models: list[type[BaseModel]] = [NewMessage, Problem, Readiness, Liveness]
     _, more = models_json_schema(
         [(model, "validation") for model in models], ref_template=f"{SCHEMAS}/{{model}}"
     )
@@ -100,11 +106,5 @@ def _complete(document: dict[str, Any]) -> None:
 
 
 def _health(summary: str, answers: dict[int, type[Wire]]) -> dict[str, Any]:
-    responses = {
-        str(status): {
-            "description": summary,
-            "content": {"application/json": {"schema": reference(model)}},
-        }
-        for status, model in answers.items()
-    }
+    responses = {str(status): _json(summary, model) for status, model in answers.items()}
     return {"get": {"summary": summary, "responses": responses}}
