@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +44,7 @@ class Front(NamedTuple):
 
     cluster: Cluster
     model: ModelServer
-    gateways: list[ServiceProcess]
+    gateways: Sequence[ServiceProcess]
 
     async def post(self, content: str, conversation: str = "demo") -> None:
         """Say something, at the first gateway."""
@@ -78,7 +78,7 @@ async def front(
     )
     environment = {"POSTHOUSE_CONFIG": str(config), "TEST_MODEL_KEY": "right"}
     async with run_cluster(bus, database, tmp_path, **environment) as cluster:
-        gateways = [await cluster.start("gateway") for _ in range(2)]
+        gateways = await asyncio.gather(*(cluster.start("gateway") for _ in range(2)))
         yield Front(cluster, model, gateways)
 
 

@@ -1,8 +1,9 @@
 """NATS, Postgres, memory and workers as real processes, and a bare client to talk to them."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,11 @@ async def run_cluster(
         await cluster.start("memory")
         yield cluster
     finally:
-        async with AsyncExitStack() as stack:
-            for process in cluster.processes:
-                stack.push_async_callback(process.stop)
+        # All at once, but memory last, since the others still talk to it.
+        ended: list[int | BaseException] = []
+        for last in (False, True):
+            due = [p.stop() for p in cluster.processes if (p.package == "memory") is last]
+            ended += await asyncio.gather(*due, return_exceptions=True)
+        for failure in ended:
+            if isinstance(failure, BaseException):
+                raise failure
