@@ -6,7 +6,12 @@ system mends by itself.
 
 import asyncio
 import json
+import os
+import re
+import sys
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -29,6 +34,8 @@ from tests.support.wait import eventually
 from tests.support.webhook_receiver import WebhookReceiver, receiving
 from tests.support.webhook_sender import OTHER, WHSEC, github
 
+PAGE = Path(__file__).parents[3] / "docs" / "webhook.md"
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -49,6 +56,31 @@ async def posthouse(
 async def forgotten() -> None:
     """Until JetStream knows no message of before any more."""
     await asyncio.sleep(2 * DUPLICATE_WINDOW_S)
+
+
+@asynccontextmanager
+async def program(source: str, **environment: str) -> AsyncIterator[Process]:
+    """A program of the page, as its reader runs it."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        source,
+        env={**os.environ, "SHOP_SECRET": WHSEC, "PYTHONIOENCODING": "utf-8", **environment},
+        stdout=PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def line(process: Process) -> str:
+    """The next line that it prints."""
+    assert process.stdout is not None
+    async with asyncio.timeout(30):
+        return (await process.stdout.readline()).decode().rstrip()
 
 
 async def answered_once(posthouse: Posthouse, id: str, chat: str) -> None:
@@ -173,7 +205,7 @@ async def test_a_callback_that_is_down_gets_its_answer_later_and_once(
     await eventually(lambda: "127.0.0.1 cannot be reached" in log.read_text(), 20)
     late = WebhookReceiver({"/late": WHSEC[6:]})
     late.answers["/late"] = [Response(status_code=503, headers={"retry-after": "1"}), Response()]
-    async with receiving(late, posthouse.late_port):
+    async with receiving(late, posthouse.ports.late):
         await posthouse.say("h-2", "h", "2+2", bot="late")
         await eventually(lambda: late.to("/late", "calculator → 4"), 30)
         first, again = late.to("/late", "calculator → 2")
@@ -213,6 +245,19 @@ async def test_a_private_target_is_refused(posthouse: Posthouse) -> None:
     assert (await posthouse.say("j-1", "j", "1+1", bot="inside")).status_code == 200
     (reason,) = await eventually(lambda: posthouse.dead("j", "inside"), 20)
     assert "localhost is the private address" in reason
+
+
+async def test_the_programs_of_the_page_work(posthouse: Posthouse) -> None:
+    receive, send = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    async with program(receive, CALLBACK_PORT=str(posthouse.ports.page)) as receiver:
+        answer = await posthouse.say("p-1", "p", "17*23+4", bot="page")
+        assert answer.status_code == 200
+        assert await line(receiver) == "im://webhook+page/p calculator → 395"
+    async with program(send, POSTHOUSE_URL=posthouse.gateway.health_url) as sender:
+        stored = json.loads(await line(sender))
+    assert stored["conversation"] == "im://webhook+shop/alice"
+    (delivery,) = await posthouse.answers(stored["message_id"].removeprefix("webhook:shop:"))
+    assert delivery.body["content"] == "calculator → 395"
 
 
 async def test_no_secret_and_no_text_is_in_the_log(posthouse: Posthouse) -> None:

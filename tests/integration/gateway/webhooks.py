@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import orjson
@@ -29,6 +29,13 @@ DUPLICATE_WINDOW_S = 0.1
 SECRETS = {"SHOP_SECRET": WHSEC, "OTHER_SECRET": OTHER}
 
 
+class Ports(NamedTuple):
+    """Of callbacks that a test starts by itself."""
+
+    late: int
+    page: int
+
+
 @dataclass
 class Posthouse:
     """The running system, and how a program outside sees it."""
@@ -36,7 +43,7 @@ class Posthouse:
     cluster: Cluster
     gateway: ServiceProcess
     receiver: WebhookReceiver
-    late_port: int
+    ports: Ports
 
     async def post(
         self, body: bytes, headers: dict[str, Any] | None = None, bot: str = "shop"
@@ -87,8 +94,8 @@ async def run_posthouse(server: NatsServer, dsn: str, folder: Path) -> AsyncIter
     receiver = WebhookReceiver({"/shop": WHSEC[6:], "/slow": WHSEC[6:]})
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(receiving(receiver))
-        late_port = free_port()
-        bots = _bots(receiver.url, late_port)
+        ports = Ports(free_port(), free_port())
+        bots = _bots(receiver.url, ports)
         nats = Nats(server)
         stack.push_async_callback(nats.close)
         await _prepare(nats, bots)
@@ -96,15 +103,16 @@ async def run_posthouse(server: NatsServer, dsn: str, folder: Path) -> AsyncIter
         await cluster.start("agent_worker")
         channels = json.dumps({"webhook": bots})
         gateway = await cluster.start("gateway", POSTHOUSE_CHANNELS=channels)
-        yield Posthouse(cluster, gateway, receiver, late_port)
+        yield Posthouse(cluster, gateway, receiver, ports)
 
 
-def _bots(url: str, late_port: int) -> list[dict[str, Any]]:
+def _bots(url: str, ports: Ports) -> list[dict[str, Any]]:
     usual = {"secret_env": "SHOP_SECRET", "allow_private_callback": True}
     return [
         {**usual, "bot": "shop", "callback_url": f"{url}/shop"},
         {**usual, "bot": "moved", "callback_url": f"{url}/moved"},
-        {**usual, "bot": "late", "callback_url": f"http://127.0.0.1:{late_port}/late"},
+        {**usual, "bot": "late", "callback_url": f"http://127.0.0.1:{ports.late}/late"},
+        {**usual, "bot": "page", "callback_url": f"http://127.0.0.1:{ports.page}/"},
         {**usual, "bot": "slow", "callback_url": f"{url}/slow", "callback_timeout_s": 0.5},
         {"bot": "inside", "secret_env": "SHOP_SECRET", "callback_url": "https://localhost:9/x"},
         {"bot": "other", "secret_env": "OTHER_SECRET"},
