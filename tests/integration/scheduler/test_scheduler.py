@@ -98,7 +98,7 @@ async def test_it_survives_a_restart_of_nats(
     await crash(own_nats)
 
     async def nats_is_away() -> bool:
-        return (await scheduler.checks())["nats"] == "NATS is not connected"
+        return (await scheduler.checks())["nats"] == f"NATS is not connected at {own_nats.url}"
 
     await eventually(nats_is_away)
     await own_nats.start()

@@ -29,7 +29,7 @@ from agent_worker.turns.notices import Notices
 from agent_worker.turns.outbox import Outbox
 from agent_worker.turns.worker import Worker
 from agent_worker.watchdog import Watchdog
-from posthouse import bootstrap, bus, health, service, subjects
+from posthouse import bootstrap, bus, health, readiness, service, subjects
 from posthouse.errors import PosthouseError, Unavailable
 from posthouse.rpc import RpcClient
 from posthouse.settings import Settings
@@ -57,6 +57,11 @@ class Link:
         self._beats = self._beats or await bus.connect(self._url, "worker-heartbeat")
         self._inbox = self._inbox or JetStreamInbox(self.js)
         await self._compare()
+
+    async def connected(self) -> None:
+        """Raises Unavailable while one of the connections is not there."""
+        for connection in (self._main, self._beats):
+            readiness.connected(connection, self._url)
 
     async def close(self) -> None:
         """Send what is buffered, close both."""
@@ -193,7 +198,9 @@ def _checks(link: Link, ready: asyncio.Event) -> health.Health:
 
     checks = health.Health()
     checks.add("worker", started)
-    checks.add("nats", lambda: link.inbox.refresh())
+    checks.add("nats", link.connected)
+    checks.add("inbound", lambda: link.inbox.refresh())
+    checks.add("memory", lambda: readiness.memory_answers(link.main))
     return checks
 
 

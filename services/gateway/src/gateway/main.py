@@ -41,7 +41,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
 
 
 async def _serve(settings: Settings, channels: dict[str, Channel], stop: asyncio.Event) -> None:
-    state = State(stop)
+    state = State(stop, settings.nats_url)
     ready = health.Health()
     state.add_to(ready, channels)
     app = application.build_app(settings, ready, channels=channels)

@@ -20,7 +20,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
 
     Raises Drift and Unavailable.
     """
-    state, ready = State(), health.Health()
+    state, ready = State(settings.nats_url), health.Health()
     state.add_to(ready)
     server = health.HealthServer(ready, settings.http_host, settings.health_port)
     await server.start()

@@ -8,16 +8,10 @@ from functools import partial
 from nats.aio.client import Client
 
 from gateway.adapters.nats_errors import unavailable
-from gateway.adapters.rpc_memory import RpcMemory
 from gateway.settings import JETSTREAM_TIMEOUT_S
-from posthouse import streams, subjects
-from posthouse.address import Address
+from posthouse import readiness, streams, subjects
 from posthouse.errors import Unavailable
 from posthouse.health import Health
-from posthouse.rpc import RpcClient
-from posthouse.turns import RecallRequest
-
-NOBODY = subjects.key(Address.system("health"))
 
 
 @dataclass
@@ -25,6 +19,7 @@ class State:
     """What the process has reached so far, and whether it is to stop."""
 
     stop: asyncio.Event
+    nats_url: str
     connection: Client | None = None
     serving: bool = False
 
@@ -58,10 +53,7 @@ class State:
             await js.consumer_info(streams.OUTBOUND, durable)
 
     async def _memory(self) -> None:
-        memory = RpcMemory(RpcClient(self._bus()))
-        await memory.recall(RecallRequest(key=NOBODY, limit=1))
+        await readiness.memory_answers(self._bus())
 
     def _bus(self) -> Client:
-        if self.connection is None or not self.connection.is_connected:
-            raise Unavailable("NATS is not connected")
-        return self.connection
+        return readiness.connected(self.connection, self.nats_url)

@@ -3,7 +3,7 @@
 import nats.errors
 from nats.aio.client import Client
 
-from posthouse import streams
+from posthouse import readiness, streams
 from posthouse.errors import Unavailable
 from posthouse.health import Health
 from scheduler.settings import JETSTREAM_TIMEOUT_S
@@ -12,7 +12,8 @@ from scheduler.settings import JETSTREAM_TIMEOUT_S
 class State:
     """What the process has reached so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, nats_url: str) -> None:
+        self._nats_url = nats_url
         self.connection: Client | None = None
         self.serving = False
 
@@ -45,6 +46,4 @@ class State:
             raise Unavailable(f"the bucket schedules: {type(error).__name__}") from error
 
     def _bus(self) -> Client:
-        if self.connection is None or not self.connection.is_connected:
-            raise Unavailable("NATS is not connected")
-        return self.connection
+        return readiness.connected(self.connection, self._nats_url)
