@@ -9,9 +9,10 @@ from nats.js import JetStreamContext
 
 from posthouse import streams, subjects
 from posthouse.address import Address
+from posthouse.batches import BATCH
 from posthouse.embedded.nats import NatsServer
 from posthouse.errors import Unavailable
-from posthouse.feed import BATCH, BEGINNING, Arrived, EventFeed, Place
+from posthouse.feed import BEGINNING, Arrived, EventFeed, Place
 from tests.support.publisher import EventPublisher
 from tests.support.servers import Nats, crash
 from tests.support.wait import eventually
