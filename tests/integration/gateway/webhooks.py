@@ -57,7 +57,7 @@ class Posthouse:
         """A message in a conversation."""
         return await self.post(message(id, chat, content), bot=bot)
 
-    async def answers(self, id: str, timeout_s: float = 20) -> list[Delivery]:
+    async def answers(self, id: str, timeout_s: float = 30) -> list[Delivery]:
         """Wait for a callback of the bot ``shop`` to a message; all that came so far."""
 
         def found() -> list[Delivery]:

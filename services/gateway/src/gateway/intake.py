@@ -30,6 +30,8 @@ from posthouse.messages import (
 
 Model = TypeVar("Model", bound=BaseModel)
 
+ID_FORM = f"1 to {MAX_IDEMPOTENCY_KEY_CHARACTERS} characters of printable ASCII without spaces"
+
 
 NOT_EMPTY: list[JsonValue] = [
     {"required": ["content"], "properties": {"content": {"pattern": r"\S"}}},
@@ -105,6 +107,12 @@ def inbound(conversation_id: str, new: NewMessage, idempotency_key: str | None) 
     return message
 
 
+def is_id(text: str) -> bool:
+    """True for an id that a message may have at its source; it travels in headers of the bus."""
+    printable = text.isascii() and text.isprintable() and " " not in text
+    return printable and 0 < len(text) <= MAX_IDEMPOTENCY_KEY_CHARACTERS
+
+
 def subject_of(message: InboundMessage) -> str:
     """Commands go where nothing waits (R3)."""
     if commands.parse(message.content) is not None:
@@ -115,12 +123,8 @@ def subject_of(message: InboundMessage) -> str:
 def _checked(idempotency_key: str | None) -> str | None:
     if idempotency_key is None:
         return None
-    printable = idempotency_key.isascii() and idempotency_key.isprintable()
-    if not idempotency_key or len(idempotency_key) > MAX_IDEMPOTENCY_KEY_CHARACTERS:
-        limit = MAX_IDEMPOTENCY_KEY_CHARACTERS
-        raise BadRequest(f"the Idempotency-Key has 1 to {limit} characters")
-    if not printable or " " in idempotency_key:
-        raise BadRequest("the Idempotency-Key is printable ASCII without spaces")
+    if not is_id(idempotency_key):
+        raise BadRequest(f"the Idempotency-Key has {ID_FORM}")
     return idempotency_key
 
 

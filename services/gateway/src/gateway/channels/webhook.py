@@ -15,7 +15,7 @@ from gateway.channels._webhook_bot import WebhookBot
 from gateway.egress import Answer, Egress, Target
 from gateway.ports import Capabilities, Channel, Part
 from gateway.receiving import BadSignature, NotAllowed, Received, WebhookRequest
-from gateway.settings import MAX_CONVERSATION_ID_CHARACTERS, MAX_IDEMPOTENCY_KEY_CHARACTERS
+from gateway.settings import MAX_CONVERSATION_ID_CHARACTERS
 from gateway.signatures import Secret
 from posthouse.address import Address
 from posthouse.errors import BadMessage, PermanentError, TransientError
@@ -135,15 +135,10 @@ class Webhook:
 
 
 def _message_id(given: str) -> str:
-    """Ids travel in headers of the bus, so they hold what a header may."""
     if not given:
         raise BadMessage("the body needs an id, by which a repeat is known", reason="no_id")
-    printable = given.isascii() and given.isprintable() and " " not in given
-    if not printable or len(given) > MAX_IDEMPOTENCY_KEY_CHARACTERS:
-        limit = MAX_IDEMPOTENCY_KEY_CHARACTERS
-        raise BadMessage(
-            f"id: 1 to {limit} characters of printable ASCII without spaces", reason="bad_id"
-        )
+    if not intake.is_id(given):
+        raise BadMessage(f"id: it has {intake.ID_FORM}", reason="bad_id")
     return given
 
 
