@@ -61,6 +61,6 @@ async def test_thousands_of_requests_do_not_break_it(gateway: ServiceProcess) ->
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     began = time.monotonic()
-    fuzzer = await fuzzed(gateway, 500, seed)
+    fuzzer = await fuzzed(gateway, 600, seed)
     print(f"{fuzzer.total} requests in {time.monotonic() - began:.0f} s: {fuzzer.answers}")
     assert fuzzer.total >= 2000

@@ -1,6 +1,7 @@
 """The HTTP interface with fakes behind it."""
 
 import asyncio
+import codecs
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -171,6 +172,12 @@ async def test_bad_bodies_are_refused(http: httpx.AsyncClient, bus: FakeBus, bod
     assert bus.published == []
 
 
+async def test_a_byte_order_mark_is_passed_over(http: httpx.AsyncClient, bus: FakeBus) -> None:
+    answer = await http.post(URL, content=codecs.BOM_UTF8 + '{"content": "驿站"}'.encode())
+    assert answer.status_code == 202
+    assert bus.published[0][1].content == "驿站"
+
+
 async def test_media_alone_is_a_message(http: httpx.AsyncClient, bus: FakeBus) -> None:
     answer = await http.post(URL, json={"media": [{"object": "k"}]})
     assert answer.status_code == 202
@@ -247,7 +254,9 @@ async def test_history_is_paged(http: httpx.AsyncClient, bus: FakeBus) -> None:
     assert bus.recalled == [RecallRequest(key="im.web.c1", limit=2, before=9)]
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=201", "limit=x", "before=-1"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=201", "limit=x", "before=-1", f"before={2**63}"]
+)
 async def test_bad_queries_are_422(http: httpx.AsyncClient, query: str) -> None:
     answer = await http.get(f"{URL}?{query}")
     assert error_of(answer) == (422, "invalid_request")
