@@ -5,56 +5,25 @@ import json
 from typing import Any
 
 import pytest
-from nats.js import JetStreamContext
 
 from posthouse import streams, subjects
 from posthouse.address import Address
-from posthouse.messages import MAIN_AGENT, InboundMessage, OutboundKind, OutboundMessage
+from tests.support.agent import LOCAL, PlayedAgent
 from tests.support.servers import Nats, crash
 from tests.support.stack import Result, run_cli
 
-LOCAL = Address.im("cli", "local")
 
-
-class Agent:
+class Agent(PlayedAgent):
     """Answers what ``posthouse send`` says."""
-
-    def __init__(self, bus: Nats, js: JetStreamContext) -> None:
-        self._js = js
-        self._env = {"POSTHOUSE_NATS_URL": bus.url}
-        self._answers = 0
-
-    async def hear(self, conversation: Address = LOCAL) -> InboundMessage:
-        """The first message of a conversation."""
-        waiting = await self._js.subscribe(subjects.inbound(conversation), stream=streams.INBOUND)
-        raw = await waiting.next_msg(timeout=30)
-        await waiting.unsubscribe()
-        return InboundMessage.model_validate_json(raw.data)
-
-    async def say(
-        self, content: str, *in_reply_to: str, kind: OutboundKind = "final", to: Address = LOCAL
-    ) -> None:
-        """Publish an outbound message."""
-        self._answers += 1
-        answer = OutboundMessage(
-            id=f"answer-{self._answers}",
-            from_=MAIN_AGENT,
-            to=to,
-            conversation=to,
-            kind=kind,
-            content=content,
-            in_reply_to=in_reply_to,
-        )
-        await self._js.publish(subjects.outbound(to), answer.to_wire(), timeout=5)
 
     def user_sends(self, *args: str) -> "asyncio.Task[Result]":
         """Run the command in the background."""
-        return asyncio.create_task(run_cli("send", *args, env=self._env))
+        return asyncio.create_task(run_cli("send", *args, env=self.env))
 
 
 @pytest.fixture
 async def agent(bus: Nats) -> Agent:
-    return Agent(bus, await bus.jetstream())
+    return Agent(bus)
 
 
 async def stored(bus: Nats, subject: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -95,6 +64,13 @@ async def test_a_notice_is_an_answer(agent: Agent) -> None:
     message = await agent.hear()
     await agent.say("too many waiting", message.id, kind="notice")
     assert await command == Result(0, "too many waiting\n", "")
+
+
+async def test_an_answer_does_not_command_the_terminal(agent: Agent) -> None:
+    command = agent.user_sends("hi")
+    message = await agent.hear()
+    await agent.say("\x1b]0;title\x07plain\x1b[2J", message.id)
+    assert (await command).out == "␛]0;title␇plain␛[2J\n"
 
 
 async def test_what_is_no_outbound_message_is_passed_over(agent: Agent, bus: Nats) -> None:
@@ -142,7 +118,6 @@ async def test_an_answer_after_a_restart_of_the_bus_is_seen(agent: Agent, bus: N
     message = await agent.hear()
     await crash(bus.server)
     await bus.server.start()
-    agent = Agent(bus, await bus.jetstream())
     await agent.say("still here", message.id)
     assert await command == Result(0, "still here\n", "")
 
