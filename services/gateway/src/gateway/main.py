@@ -15,8 +15,10 @@ from gateway.adapters.nats_dead_letters import NatsDeadLetters
 from gateway.adapters.nats_feeds import NatsFeeds
 from gateway.adapters.nats_inbound import NatsInbound
 from gateway.adapters.nats_outbox import NatsOutbox
+from gateway.adapters.nats_readers import NatsReaders
 from gateway.adapters.nats_records import NatsRecords
 from gateway.adapters.rpc_memory import RpcMemory
+from gateway.channels import web
 from gateway.delivery.courier import Courier, Outside
 from gateway.delivery.decision import Replica
 from gateway.delivery.rounds import Rounds
@@ -52,6 +54,7 @@ async def _serve(settings: Settings, channels: dict[str, Channel], stop: asyncio
         await service.patiently(lambda: _connect(settings, state, list(channels)), stop)
         if state.connection is None:
             return
+        channels[web.NAME] = _web(state.connection)
         application.connect(app, _backend(state.connection, stop))
         state.serving = True
         log.info("service.ready", channels=sorted(channels))
@@ -75,6 +78,10 @@ def _backend(connection: Client, stop: asyncio.Event) -> Backend:
         RpcMemory(RpcClient(connection)),
         EventStreams(NatsFeeds(connection), stop),
     )
+
+
+def _web(connection: Client) -> Channel:
+    return web.Web(NatsReaders(connection.jetstream(timeout=JETSTREAM_TIMEOUT_S)))
 
 
 async def _deliver(connection: Client, channels: list[Channel], stop: asyncio.Event) -> None:

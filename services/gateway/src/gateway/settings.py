@@ -14,6 +14,7 @@ MEMORY_TIMEOUT_S = 3.0
 
 # Calls to the outside: to find and to reach a server, and then for its answer.
 EGRESS_CONNECT_TIMEOUT_S = 5.0
+EGRESS_BODY_TIMEOUT_S = 2.0
 EGRESS_TIMEOUT_S = 20.0
 MAX_ANSWER_BYTES = 4096
 # A server that asks for a longer pause is asked again all the same.

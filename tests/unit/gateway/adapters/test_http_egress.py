@@ -9,6 +9,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from gateway.adapters import http_egress
 from gateway.adapters.http_egress import HttpEgress
 from gateway.egress import Answer, Refused, Target
 from gateway.ports import OutcomeUnknown
@@ -162,6 +163,20 @@ async def test_of_a_long_answer_only_the_beginning_is_read(receiver: WebhookRece
 
     receiver.answers["/"] = [StreamingResponse(endless())]
     assert (await post(inside(receiver.url))).body == b"x" * MAX_ANSWER_BYTES
+
+
+async def test_an_answer_whose_body_never_ends_counts_by_its_status(
+    receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_egress, "EGRESS_BODY_TIMEOUT_S", 0.1)
+
+    async def stuck() -> AsyncIterator[bytes]:
+        yield b"ta"
+        await asyncio.Event().wait()
+
+    receiver.answers["/"] = [StreamingResponse(stuck())]
+    answer = await post(inside(receiver.url))
+    assert (answer.status, answer.body) == (200, b"ta")
 
 
 async def test_what_is_no_header_is_refused(receiver: WebhookReceiver) -> None:

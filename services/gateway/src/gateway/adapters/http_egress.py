@@ -1,6 +1,7 @@
 """Calls to the outside over HTTP, each pinned to an address that was checked."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
@@ -9,7 +10,7 @@ import httpx
 
 from gateway.egress import Answer, IPAddress, Target, read_address
 from gateway.ports import OutcomeUnknown
-from gateway.settings import EGRESS_CONNECT_TIMEOUT_S, MAX_ANSWER_BYTES
+from gateway.settings import EGRESS_BODY_TIMEOUT_S, EGRESS_CONNECT_TIMEOUT_S, MAX_ANSWER_BYTES
 from posthouse.errors import PermanentError, Unavailable
 
 MAX_TRIED_ADDRESSES = 3
@@ -91,7 +92,7 @@ class HttpEgress:
         except (httpx.LocalProtocolError, UnicodeEncodeError) as error:
             raise PermanentError(f"the request cannot be written: {error}") from error
         except (httpx.HTTPError, TimeoutError) as error:
-            raise OutcomeUnknown(f"no whole answer from {target.host}: {_text(error)}") from error
+            raise OutcomeUnknown(f"no answer from {target.host}: {_text(error)}") from error
 
 
 def _pinned(
@@ -109,11 +110,14 @@ def _pinned(
 
 
 async def _start(response: httpx.Response) -> bytes:
+    """The beginning of the body, or what of it came: the status alone says how it went."""
     start = bytearray()
-    async for chunk in response.aiter_raw():
-        start += chunk
-        if len(start) >= MAX_ANSWER_BYTES:
-            break
+    with contextlib.suppress(httpx.HTTPError, TimeoutError):
+        async with asyncio.timeout(EGRESS_BODY_TIMEOUT_S):
+            async for chunk in response.aiter_raw():
+                start += chunk
+                if len(start) >= MAX_ANSWER_BYTES:
+                    break
     return bytes(start[:MAX_ANSWER_BYTES])
 
 

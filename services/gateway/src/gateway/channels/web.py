@@ -1,6 +1,7 @@
-"""The HTTP interface as a channel: clients read the history, so there is nothing to send."""
+"""The HTTP interface as a channel: what is sent becomes an event, which the readers are shown."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from gateway.egress import Egress
 from gateway.ports import Capabilities, Channel, Part
@@ -9,6 +10,14 @@ from posthouse.messages import OutboundMessage
 from posthouse.settings import Settings
 
 NAME = "web"
+
+
+class Readers(Protocol):
+    """Those who read the events of a conversation, at any gateway."""
+
+    async def show(self, message: OutboundMessage) -> None:
+        """Show them a message; they know a repeat by its id. Raises Unavailable."""
+        ...
 
 
 def address(id: str) -> Address:
@@ -23,14 +32,19 @@ class Web:
     domain = NAME
     capabilities = Capabilities(idempotent=True)
 
+    def __init__(self, readers: Readers | None = None) -> None:
+        self._readers = readers
+
     def split(self, message: OutboundMessage) -> Sequence[Part]:
         """One part, however long."""
         return [Part(message.content, message.media)]
 
     async def send(self, message: OutboundMessage, part: Part, idempotency_key: str) -> None:
-        """Nothing to do: that it is delivered is recorded by the caller."""
+        """Show it to the readers, of whom there may be none. Raises Unavailable."""
+        if self._readers is not None:
+            await self._readers.show(message)
 
 
 def build(settings: Settings, egress: Egress) -> list[Channel]:
-    """The one channel."""
+    """The one channel; ``main`` gives it its readers when the bus is there."""
     return [Web()]
