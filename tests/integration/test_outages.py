@@ -11,7 +11,7 @@ import pytest_asyncio
 from posthouse.bootstrap import bootstrap
 from posthouse.embedded.nats import NatsServer
 from posthouse.embedded.postgres import PostgresServer
-from posthouse.embedded.process import ChildProcess
+from posthouse.embedded.process import Server
 from tests.support.cluster import Cluster, run_cluster
 from tests.support.processes import ServiceProcess
 from tests.support.servers import Nats, crash, migrate, postgres_folder
@@ -29,7 +29,7 @@ class House:
 
     def __init__(self, cluster: Cluster, nats: NatsServer, postgres: PostgresServer) -> None:
         self.cluster = cluster
-        self.servers: dict[str, ChildProcess] = {"nats": nats, "postgres": postgres}
+        self.servers: dict[str, Server] = {"nats": nats, "postgres": postgres}
         self.nats_url = nats.url
         self.messages = 0
 

@@ -18,6 +18,7 @@ from nats.js.api import StorageType
 from posthouse import streams
 from posthouse.embedded.ports import free_port
 from posthouse.embedded.postgres import PostgresServer
+from tests.support.model_server import completion, refusal, serving
 from tests.support.servers import Nats, crash, execute, fresh_database
 from tests.support.stack import run_cli
 
@@ -264,17 +265,38 @@ async def test_a_setting_of_postgres(
     assert await doctor.is_content()
 
 
+async def test_a_model_whose_key_is_missing_then_wrong_then_good(doctor: Doctor) -> None:
+    async with serving() as model:
+        provider = {"kind": "openai", "base_url": model.base_url, "api_key_env": "ACME_KEY"}
+        config = {"providers": {"acme": provider}, "tiers": {"standard": ["acme/m-1"]}}
+        (doctor.folder / "posthouse.yaml").write_text(json.dumps(config))
+        fault = await doctor.only_fault()
+        assert (fault.name, fault.text) == ("model acme/m-1", "providers.acme: ACME_KEY is not set")
+        assert "`export ACME_KEY=<your key>`" in fault.remedy
+
+        doctor.env["ACME_KEY"] = "secret-1"
+        model.will(refusal(401, "Incorrect API key"))
+        fault = await doctor.only_fault()
+        assert "the key is not accepted" in fault.text
+        assert "$ACME_KEY (providers.acme.api_key_env)" in fault.remedy
+
+        model.will(completion({"role": "assistant", "content": "ok"}))
+        assert await doctor.is_content()
+    fault = await doctor.only_fault()
+    assert "cannot be reached" in fault.text
+
+
 async def test_nothing_runs_and_a_port_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         doctor = Doctor(tmp_path, POSTHOUSE_HTTP_PORT=str(port))
         found = await doctor.findings()
         assert doctor.code == 1
-        assert "start it with `posthouse up`" in found["stack"].remedy
+        assert "start it with `posthouse up --data-dir" in found["stack"].remedy
         assert "nats" not in found
         assert "postgres" not in found
         assert "already in use" in found[f"port {port}"].text
-        assert "`posthouse up --http-port 0`" in found[f"port {port}"].remedy
+        assert " --http-port 0` takes any free one" in found[f"port {port}"].remedy
     assert f"port {port}" not in await doctor.findings()
 
 

@@ -75,7 +75,7 @@ async def examine(target: Target) -> list[Finding]:
 
 
 def _unusable(error: Exception, place: str) -> Finding:
-    reason = str(error) or type(error).__name__
+    reason = str(error) or f"no answer in {TIMEOUT_S:g} s"
     text = f"Postgres cannot be used at {place}: {reason}"
     correct = "correct postgres_dsn in posthouse.yaml (POSTHOUSE_POSTGRES_DSN)"
     if isinstance(error, asyncpg.InvalidCatalogNameError):

@@ -38,7 +38,7 @@ async def examine(target: Target) -> list[Finding]:
                 return server
             return [*server, *await _assets(client, target)]
     except (nats.errors.Error, OSError, TimeoutError, ConfigError) as error:
-        reason = str(error) or type(error).__name__
+        reason = str(error) or f"no answer in {TIMEOUT_S:g} s"
         return [
             failed(
                 NAME,
@@ -50,13 +50,14 @@ async def examine(target: Target) -> list[Finding]:
 
 async def _server(client: Client, url: str) -> list[Finding]:
     version = client.connected_server_version
-    found = [ok(NAME, f"nats-server {version} at {url}")]
     number = (version.major, version.minor)
+    named = f"nats-server {version.major}.{version.minor}.{version.patch} at {url}"
+    found = [ok(NAME, named)]
     if number < MIN_VERSION:
-        text = f"nats-server {version} at {url} is too old for the message schedules of CRON"
+        text = f"{named} is too old for the message schedules of CRON"
         found = [failed(NAME, text, "install nats-server 2.14 or newer")]
     elif number < GOOD_VERSION:
-        text = f"nats-server {version} at {url} knows no schedules that repeat"
+        text = f"{named} knows no schedules that repeat"
         found = [warning(NAME, text, "install nats-server 2.14 or newer")]
     if client.max_payload < MIN_PAYLOAD_BYTES:
         text = f"max_payload is {client.max_payload} bytes; messages of 1 MB would be refused"

@@ -25,7 +25,7 @@ async def examine(data_dir: Path, config: Path | None = None) -> list[Finding]:
     data = DataDir(data_dir)
     running = data.running()
     found = await asyncio.gather(
-        _surroundings(data, running, settings),
+        _surroundings(data, running, settings, config),
         *_examinations(_target(settings, config, running)),
     )
     readable = ok("configuration", "the configuration can be read")
@@ -44,13 +44,15 @@ def _target(settings: Settings, config: Path | None, running: StackInfo | None) 
 
 
 async def _surroundings(
-    data: DataDir, running: StackInfo | None, settings: Settings
+    data: DataDir, running: StackInfo | None, settings: Settings, config: Path | None
 ) -> list[Finding]:
     if running is not None:
         return await stack.services(running, data.logs)
     if owner := data.owner():
         return stack.starting(data, owner)
-    return [] if SERVERS & settings.model_fields_set else stack.nothing_runs(data, settings)
+    if SERVERS & settings.model_fields_set:
+        return []
+    return stack.nothing_runs(data, settings, config)
 
 
 def _examinations(target: Target) -> list[Awaitable[list[Finding]]]:

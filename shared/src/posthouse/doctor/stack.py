@@ -2,12 +2,13 @@
 
 import asyncio
 from pathlib import Path
+from shlex import quote
 
 import httpx
 
 from posthouse.doctor import Finding, failed, ok
 from posthouse.embedded import ports
-from posthouse.embedded.datadir import DataDir, StackInfo
+from posthouse.embedded.datadir import DEFAULT, DataDir, StackInfo
 from posthouse.settings import Settings
 
 TIMEOUT_S = 5.0
@@ -39,13 +40,22 @@ def starting(data: DataDir, owner: str) -> list[Finding]:
     return [failed("stack", text, f"wait a moment; if it stays so, see {data.logs}")]
 
 
-def nothing_runs(data: DataDir, settings: Settings) -> list[Finding]:
+def nothing_runs(data: DataDir, settings: Settings, config: Path | None) -> list[Finding]:
     """No stack and no servers: how to start, and what would stand in the way."""
+    up = f"posthouse up{_options(data, config)}"
     text = f"nothing runs in {data.root}, and no other servers are configured"
-    return [failed("stack", text, "start it with `posthouse up`"), *_taken(settings)]
+    return [failed("stack", text, f"start it with `{up}`"), *_taken(settings, up)]
 
 
-def _taken(settings: Settings) -> list[Finding]:
+def _options(data: DataDir, config: Path | None) -> str:
+    """What the examination was told, for the command that starts the same stack."""
+    where = (
+        "" if data.root == DataDir(Path(DEFAULT)).root else f" --data-dir {quote(str(data.root))}"
+    )
+    return where + (f" --config {quote(str(config))}" if config else "")
+
+
+def _taken(settings: Settings, up: str) -> list[Finding]:
     wanted = {
         "--http-port": (settings.http_port, settings.http_host),
         "--nats-port": (ports.NATS_PORT, ports.LOOPBACK),
@@ -55,7 +65,7 @@ def _taken(settings: Settings) -> list[Finding]:
         failed(
             f"port {port}",
             f"it cannot be used: {reason}",
-            f"free it, or start with another one: `posthouse up {option} 0` takes any free one",
+            f"free it, or start with another one: `{up} {option} 0` takes any free one",
         )
         for option, (port, host) in wanted.items()
         if port and (reason := ports.refusal(port, host))
