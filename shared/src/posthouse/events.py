@@ -24,6 +24,7 @@ SUB_AGENT_FINISHED = "sub_agent.finished"
 PROGRESS_UPDATED = "progress.updated"
 TICKET_OPENED = "ticket.opened"
 TICKET_CLOSED = "ticket.closed"
+MESSAGE_SENT = "message.sent"
 
 FINAL = frozenset({WORKFLOW_COMPLETED, WORKFLOW_FAILED, WORKFLOW_CANCELED})
 

@@ -22,7 +22,9 @@ from gateway.streaming import EventStreams
 from posthouse import bootstrap, health, streams
 from posthouse.address import Address
 from posthouse.embedded.nats import NatsServer
+from posthouse.messages import OutboundMessage
 from posthouse.settings import Settings
+from tests.integration.gateway.post_office import message, open_office
 from tests.support.processes import ServiceProcess, free_port
 from tests.support.publisher import EventPublisher
 from tests.support.servers import Nats, crash
@@ -129,12 +131,19 @@ async def started(bus: Nats, folder: Path) -> ServiceProcess:
 
 
 @pytest.fixture
+async def gateway(bus: Nats, tmp_path: Path) -> AsyncIterator[ServiceProcess]:
+    """A process on the bus."""
+    process = await started(bus, tmp_path)
+    yield process
+    await process.stop()
+
+
+@pytest.fixture
 async def gateways(bus: Nats, tmp_path: Path) -> AsyncIterator[list[ServiceProcess]]:
     """Two processes on one bus."""
     both = await asyncio.gather(*(started(bus, tmp_path) for _ in range(2)))
     yield list(both)
-    for process in both:
-        await process.stop()
+    await asyncio.gather(*(process.stop() for process in both))
 
 
 async def test_readers_of_two_gateways_and_one_that_changes_over(
@@ -164,18 +173,45 @@ async def publish(publisher: EventPublisher, texts: list[str]) -> None:
 
 
 async def test_new_only_or_from_the_start(
-    gateways: list[ServiceProcess], publisher: EventPublisher
+    gateway: ServiceProcess, publisher: EventPublisher
 ) -> None:
     await publisher.delta("old")
-    url = gateways[0].health_url
+    url = gateway.health_url
     async with reading(url) as new, reading(url, query="?from=start") as all_:
         await publisher.delta("new")
         assert await new.texts(1) == ["new"]
         assert await all_.texts(2) == ["old", "new"]
 
 
-async def test_who_may_not_ask_gets_no_stream(gateways: list[ServiceProcess]) -> None:
-    async with httpx.AsyncClient(base_url=gateways[0].health_url, timeout=WAIT_S) as http:
+async def test_messages_to_the_conversation_are_shown_too(
+    gateways: list[ServiceProcess], bus: Nats
+) -> None:
+    office = await open_office(bus)
+    async with reading(gateways[0].health_url) as reader:
+        notice = message("demo", 1, "没有运行中的任务", kind="notice", in_reply_to=("web::1",))
+        await office.publish(notice)
+        [shown] = await reader.take(1)
+    assert shown.event == "message.sent"
+    assert OutboundMessage.model_validate(shown.data["payload"]) == notice
+    # Who comes later finds it where the other events are.
+    async with reading(gateways[1].health_url, query="?from=start") as later:
+        assert await later.take(1) == [shown]
+
+
+async def test_a_message_waits_for_the_stream_of_events(
+    gateway: ServiceProcess, bus: Nats, js: JetStreamContext
+) -> None:
+    await js.delete_stream(streams.EVENTS)
+    office = await open_office(bus)
+    await office.publish(message("demo", 1))
+    await eventually(office.all_acknowledged, WAIT_S)
+    async with reading(gateway.health_url, query="?from=start") as reader:
+        [shown] = await reader.take(1)
+    assert shown.data["payload"]["content"] == "1"
+
+
+async def test_who_may_not_ask_gets_no_stream(gateway: ServiceProcess) -> None:
+    async with httpx.AsyncClient(base_url=gateway.health_url, timeout=WAIT_S) as http:
         assert (await http.get(URL)).status_code == 401
         assert (await http.get(URL, headers={"Authorization": "Bearer x"})).status_code == 401
         bad = await http.get(URL, headers=BEARER | {"Last-Event-ID": "nonsense"})
