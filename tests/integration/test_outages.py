@@ -46,6 +46,15 @@ class House:
     async def all_ready(self) -> bool:
         return await self.readiness() == {}
 
+    async def post(self) -> None:
+        """A message by HTTP, which must be taken."""
+        (gateway,) = [p for p in self.cluster.processes if p.package == "gateway"]
+        self.messages += 1
+        async with httpx.AsyncClient(base_url=gateway.health_url, timeout=10) as http:
+            url = f"/api/conversations/{KEY.rpartition('.')[2]}/messages"
+            reply = await http.post(url, json={"content": f"{self.messages}*2"})
+        assert reply.status_code == 202, reply.text
+
     async def answers(self) -> None:
         """A message that is sent now gets its answer."""
         self.messages += 1
@@ -133,8 +142,7 @@ async def test_an_outage_is_named_and_passes(house: House, away: tuple[str, ...]
 
 async def test_a_message_of_the_outage_is_answered_afterwards(house: House) -> None:
     await crash(house.servers["postgres"])
-    house.messages += 1
-    await house.cluster.say(KEY, f"{house.messages}*2")
+    await house.post()
     await house.servers["postgres"].start()
     await house.cluster.answered(KEY, house.messages, timeout_s=40)
     await house.answers()
