@@ -33,13 +33,13 @@ class Result:
 
 
 async def run_cli(
-    *args: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    *args: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, input: str = ""
 ) -> Result:
-    """Run ``posthouse <args>`` to its end."""
-    process = await _posthouse(*args, env=env, cwd=cwd)
+    """Run ``posthouse <args>`` to its end, with ``input`` piped into it."""
+    process = await _posthouse(*args, env=env, cwd=cwd, stdin=asyncio.subprocess.PIPE)
     try:
         async with asyncio.timeout(COMMAND_TIMEOUT_S):
-            out, err = await process.communicate()
+            out, err = await process.communicate(input.encode())
     finally:
         if process.returncode is None:
             process.kill()
@@ -132,7 +132,10 @@ def standin_env(directory: Path) -> dict[str, str]:
 
 
 async def _posthouse(
-    *args: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    *args: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: int = asyncio.subprocess.DEVNULL,
 ) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -141,7 +144,7 @@ async def _posthouse(
         *args,
         env={**os.environ, **(env or {})},
         cwd=cwd,
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         # As in a terminal of its own: signals reach it alone.

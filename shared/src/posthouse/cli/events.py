@@ -134,17 +134,17 @@ def text_line(arrived: "Arrived", with_conversation: bool) -> str:
 
 
 def _short(payload: Any) -> str:
-    if payload is None:
-        return ""
-    words = payload if isinstance(payload, dict) else {"": payload}
-    parts = (f"{name}={_value(value)}" for name, value in words.items() if value not in (None, []))
-    text = " ".join(parts)
+    if isinstance(payload, dict):
+        told = {name: value for name, value in payload.items() if value not in (None, [])}
+        text = " ".join(f"{name}={_value(value)}" for name, value in told.items())
+    else:
+        text = "" if payload is None else _value(payload)
     if len(text) <= _PAYLOAD_CHARACTERS:
         return text
     return text[: _PAYLOAD_CHARACTERS - 1] + "…"
 
 
 def _value(value: object) -> str:
-    if isinstance(value, str) and value and not any(c in value for c in ' "='):
-        return value
-    return json.dumps(value, ensure_ascii=False)
+    """As JSON; a plain word without its quotes."""
+    plain = isinstance(value, str) and value.isprintable() and not set(value) & set(' "=')
+    return str(value) if value and plain else printable_json(json.dumps(value, ensure_ascii=False))

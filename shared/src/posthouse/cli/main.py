@@ -1,6 +1,7 @@
 """The command line: one file per command.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 no answer in time (``send``).
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 no answer in time (``send``,
+``chat``).
 """
 
 import sys

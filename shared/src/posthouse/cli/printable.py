@@ -7,10 +7,9 @@ type for the user, and bidi overrides, which make a text read as another one.
 import re
 
 _LINE_ENDS = re.compile("\r\n?|[\u2028\u2029]")
-# Control characters but tab and newline; bidi embeddings, overrides and isolates; lone surrogates.
-_HARMFUL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]",
-)
+# Control characters but tab and newline; ends of lines and paragraphs; bidi embeddings, overrides
+# and isolates; lone surrogates.
+_HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _PICTURES = 0x2400
 _DELETE = "\x7f"
 

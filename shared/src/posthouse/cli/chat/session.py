@@ -39,6 +39,7 @@ class Session:
             self._interrupted,
         )
         self._outgoing: asyncio.Queue[InboundMessage] = asyncio.Queue()
+        self._wanted: asyncio.Queue[int] = asyncio.Queue()
         self._unsent: dict[str, InboundMessage] = {}
         self._warned = False
 
@@ -46,10 +47,11 @@ class Session:
         """Talk until the person leaves. Raises BadRequest, Unavailable."""
         await self._conversation.listen_in()
         self._say("chat_welcome", address=self._conversation.address)
-        await self._show_history(HISTORY_AT_START)
+        self._wanted.put_nowait(HISTORY_AT_START)
         await _until_first(
             self._talk(),
             self._send(),
+            self._show_history(),
             self._hear_answers(),
             self._hear_others(),
             self._follow_events(),
@@ -71,7 +73,7 @@ class Session:
                 case ShowHistory(None):
                     self._say("chat_history_usage")
                 case ShowHistory(int(count)):
-                    await self._show_history(count)
+                    self._wanted.put_nowait(count)
                 case _ if line.strip():
                     self._submit(line)
         await self._sent_all()
@@ -152,13 +154,16 @@ class Session:
                 self._say("chat_bus_away" if away else "chat_bus_back")
             await asyncio.sleep(WATCH_S)
 
-    async def _show_history(self, count: int) -> None:
-        try:
-            history = await self._conversation.history(count)
-        except PosthouseError:
-            self._say("chat_no_history")
-            return
-        self._terminal.show(self._transcript.recalled(history))
+    async def _show_history(self) -> None:
+        """Whenever it is wanted. The prompt does not wait for it: memory may be away."""
+        while True:
+            count = await self._wanted.get()
+            try:
+                history = await self._conversation.history(count)
+            except PosthouseError:
+                self._say("chat_no_history")
+                continue
+            self._terminal.show(self._transcript.recalled(history))
 
     def _interrupted(self) -> bool:
         if self._transcript.running:

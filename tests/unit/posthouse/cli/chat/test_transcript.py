@@ -201,9 +201,9 @@ def test_a_failure_and_files_are_shown(transcript: Transcript) -> None:
 
 
 def test_others_are_named_and_we_are_not_repeated(transcript: Transcript) -> None:
-    own = InboundMessage(id="m1", from_=LOCAL, content="hi")
-    ada = InboundMessage(id="m2", from_=LOCAL, sender_name="Ada", content="hi\x1b[2J")
-    nobody = InboundMessage(id="m3", from_=LOCAL, content="hi")
+    own = InboundMessage(id="m1", from_=LOCAL, conversation=LOCAL, content="hi")
+    ada = own.model_copy(update={"id": "m2", "sender_name": "Ada", "content": "hi\x1b[2J"})
+    nobody = own.model_copy(update={"id": "m3"})
     assert transcript.heard(own) == []
     assert transcript.heard(ada) == [Shown("said", "Ada> hi␛[2J")]
     assert transcript.heard(nobody) == [Shown("said", "local> hi")]
