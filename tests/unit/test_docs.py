@@ -25,9 +25,7 @@ _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
 # Papers that the design came from; FAULTS alone is also the name of a list in tests.
-_PAPER = re.compile(
-    r"\b(?:PROTOCOL|DESIGN|FACTS|STYLE|RELIABILITY|FAULTS (?:of|section)|operations\.md)\b"
-)
+_PAPER = re.compile(r"\b(?:PROTOCOL|DESIGN|FACTS|STYLE|RELIABILITY|FAULTS (?:of|section))\b")
 
 
 def blocks(page: Path, language: str) -> list[str]:
