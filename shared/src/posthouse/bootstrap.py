@@ -8,137 +8,18 @@ except that a missing EVENTS stream (memory storage, gone after a restart) is cr
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Protocol
 
 import nats.errors
 import structlog
 from nats.js import JetStreamContext
 from nats.js import errors as js_errors
-from nats.js.api import ConsumerConfig, KeyValueConfig, StreamConfig, StreamInfo
+from nats.js.api import StreamInfo
 
-from posthouse import streams
+from posthouse import assets, streams
+from posthouse.assets import Asset, Difference
 from posthouse.errors import Drift, Unavailable
 
 log = structlog.get_logger(__name__)
-
-STREAM_MUST = ("subjects", "retention", "storage", "discard", "discard_new_per_subject")
-STREAM_TUNABLE = ("max_age", "max_bytes", "max_msgs_per_subject", "duplicate_window")
-CONSUMER_MUST = ("filter_subject", "ack_policy")
-CONSUMER_TUNABLE = ("ack_wait", "max_deliver", "max_ack_pending")
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One field of one asset that is not as declared; without ``field`` the asset is missing."""
-
-    asset: str
-    field: str = ""
-    declared: Any = None
-    found: Any = None
-    incompatible: bool = False
-
-    @property
-    def missing(self) -> bool:
-        """Whether the whole asset is missing."""
-        return not self.field
-
-    @property
-    def change(self) -> str:
-        """The field with both values."""
-        return f"{self.field} is {_shown(self.found)}, declared {_shown(self.declared)}"
-
-    def __str__(self) -> str:
-        return f"{self.asset} is missing" if self.missing else f"{self.asset}: {self.change}"
-
-
-class _Asset(Protocol):
-    """Something declared in ``streams``; methods raise the errors of nats-py."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def lies_in(self) -> str:
-        """The asset without which this one cannot be."""
-        ...
-
-    async def compare(self, js: JetStreamContext) -> list[Difference]:
-        """What is not as declared. Raises NotFoundError when it is missing."""
-        ...
-
-    async def create(self, js: JetStreamContext) -> None: ...
-
-    async def tune(self, js: JetStreamContext) -> None: ...
-
-
-@dataclass(frozen=True)
-class _Stream:
-    config: StreamConfig
-    lies_in: str = ""
-
-    @property
-    def name(self) -> str:
-        return f"stream {self.config.name}"
-
-    async def compare(self, js: JetStreamContext) -> list[Difference]:
-        have = (await js.stream_info(str(self.config.name))).config
-        found = _differences(self.name, self.config, have, STREAM_MUST, incompatible=True)
-        found += _differences(self.name, self.config, have, STREAM_TUNABLE, incompatible=False)
-        return found + _older_schema(self.name, have.metadata)
-
-    async def create(self, js: JetStreamContext) -> None:
-        await js.add_stream(self.config)
-
-    async def tune(self, js: JetStreamContext) -> None:
-        await js.update_stream(self.config)
-
-
-@dataclass(frozen=True)
-class _Consumer:
-    stream: str
-    config: ConsumerConfig
-
-    @property
-    def name(self) -> str:
-        return f"consumer {self.config.durable_name} on {self.stream}"
-
-    @property
-    def lies_in(self) -> str:
-        return f"stream {self.stream}"
-
-    async def compare(self, js: JetStreamContext) -> list[Difference]:
-        have = (await js.consumer_info(self.stream, str(self.config.durable_name))).config
-        found = _differences(self.name, self.config, have, CONSUMER_MUST, incompatible=True)
-        return found + _differences(
-            self.name, self.config, have, CONSUMER_TUNABLE, incompatible=False
-        )
-
-    async def create(self, js: JetStreamContext) -> None:
-        await js.add_consumer(self.stream, self.config)
-
-    tune = create
-
-
-@dataclass(frozen=True)
-class _Bucket:
-    config: KeyValueConfig
-    lies_in: str = ""
-
-    @property
-    def name(self) -> str:
-        return f"bucket {self.config.bucket}"
-
-    async def compare(self, js: JetStreamContext) -> list[Difference]:
-        await js.key_value(self.config.bucket)
-        return []
-
-    async def create(self, js: JetStreamContext) -> None:
-        await js.create_key_value(self.config)
-
-    async def tune(self, js: JetStreamContext) -> None:
-        """Nothing of a bucket is compared."""
 
 
 async def differences(js: JetStreamContext, domains: Iterable[str] = ()) -> list[Difference]:
@@ -205,50 +86,16 @@ def generation_of(info: StreamInfo) -> int:
     return round(info.created.timestamp() * 1000)
 
 
-def _declared(domains: Iterable[str]) -> list[_Asset]:
-    """All assets, in the order in which they are created."""
-    return [
-        *(_Stream(config) for config in streams.streams()),
-        *(_Consumer(stream, config) for stream, config in streams.consumers(domains)),
-        *(_Bucket(config) for config in streams.buckets()),
-    ]
-
-
 async def _compare(
     js: JetStreamContext, domains: Iterable[str]
-) -> list[tuple[_Asset, list[Difference]]]:
+) -> list[tuple[Asset, list[Difference]]]:
     found = []
-    for asset in _declared(domains):
+    for asset in assets.declared(domains):
         try:
             found.append((asset, await asset.compare(js)))
         except js_errors.NotFoundError:
             found.append((asset, [Difference(asset.name)]))
     return found
-
-
-def _differences(
-    asset: str, want: Any, have: Any, fields: Iterable[str], incompatible: bool
-) -> list[Difference]:
-    found = []
-    for field in fields:
-        declared, actual = getattr(want, field), getattr(have, field)
-        # Not declared: the server's default counts.
-        if declared not in (None, 0, -1) and declared != actual:
-            found.append(Difference(asset, field, declared, actual, incompatible))
-    return found
-
-
-def _shown(value: Any) -> str:
-    return repr(value.value if isinstance(value, Enum) else value)
-
-
-def _older_schema(asset: str, metadata: dict[str, str] | None) -> list[Difference]:
-    text = str((metadata or {}).get(streams.SCHEMA_KEY, 0))
-    # What is no number was not written by us: as if nothing stood there.
-    have = int(text) if text.isdecimal() else 0
-    if have >= streams.SCHEMA:
-        return []
-    return [Difference(asset, streams.SCHEMA_KEY, streams.SCHEMA, have, have > 0)]
 
 
 def _refuse(broken: list[Difference], remedy: str = "") -> None:

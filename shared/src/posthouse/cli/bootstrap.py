@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 def bootstrap(data_dir: DataDirOption = DEFAULT_DATA_DIR) -> None:
     """Create what is missing on the bus, and tune what differs from this version.
 
-    The bus is $POSTHOUSE_NATS_URL, else the stack that runs in the data directory. Nothing that
-    holds messages is ever changed in a way that could lose them: such a difference is an error.
+    The bus is $POSTHOUSE_NATS_URL, else the stack that runs in the data directory, else nats_url
+    in posthouse.yaml. Nothing that holds messages is ever changed in a way that could lose them:
+    such a difference is an error.
     """
     from posthouse.settings import load
 

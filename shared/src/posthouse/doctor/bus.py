@@ -11,9 +11,10 @@ from nats.aio.client import Client
 from nats.js import errors as js_errors
 
 from posthouse import bootstrap, streams
+from posthouse.assets import Difference
 from posthouse.bus import without_password
 from posthouse.doctor import Finding, Target, failed, ok, warning
-from posthouse.errors import ConfigError, PosthouseError
+from posthouse.errors import ConfigError, PosthouseError, Unavailable
 
 URL_VARIABLE = "POSTHOUSE_NATS_URL"
 CONFIG_VARIABLE = "POSTHOUSE_CONFIG"
@@ -37,12 +38,11 @@ async def examine(target: Target) -> list[Finding]:
             if any(finding.state == "failed" for finding in server):
                 return server
             return [*server, *await _assets(client, target)]
-    except (nats.errors.Error, OSError, TimeoutError, ConfigError) as error:
-        reason = str(error) or f"no answer in {TIMEOUT_S:g} s"
+    except (nats.errors.Error, OSError, PosthouseError) as error:
         return [
             failed(
                 NAME,
-                f"NATS cannot be used at {url}: {reason}",
+                f"NATS cannot be used at {url}: {error}",
                 f"start nats-server there, or correct nats_url in posthouse.yaml ({URL_VARIABLE})",
             )
         ]
@@ -85,7 +85,7 @@ async def _assets(client: Client, target: Target) -> list[Finding]:
     ]
 
 
-def _judge(different: list[bootstrap.Difference], target: Target) -> Finding:
+def _judge(different: list[Difference], target: Target) -> Finding:
     asset = different[0].asset
     mending = target.command("posthouse bootstrap", URL_VARIABLE, CONFIG_VARIABLE)
     if different[0].missing:
@@ -114,18 +114,27 @@ def _recreate(asset: str, target: Target, mending: str) -> str:
 
 @asynccontextmanager
 async def _connected(url: str) -> AsyncIterator[Client]:
-    """One try, whose failure says why."""
+    """A connection. Raises Unavailable with the reason of the server, and ConfigError."""
+    problems: list[Exception] = []
 
-    async def silent(_: Exception) -> None:
-        """The error is raised as well."""
+    async def note(error: Exception) -> None:
+        problems.append(error)
 
     try:
         async with asyncio.timeout(TIMEOUT_S):
+            # Without a second try nats-py leaves the socket of the first one open.
             client = await nats.connect(
-                url, name="posthouse-doctor", allow_reconnect=False, error_cb=silent
+                url,
+                name="posthouse-doctor",
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0.1,
+                error_cb=note,
             )
+    except (nats.errors.Error, OSError, TimeoutError) as error:
+        reason = str(problems[-1] if problems else error)
+        raise Unavailable(reason or f"no answer in {TIMEOUT_S:g} s") from error
     except ValueError as error:
-        raise ConfigError("nats_url is no address of a server") from error
+        raise ConfigError("it is no address of a server") from error
     try:
         yield client
     finally:
