@@ -109,7 +109,8 @@ class EventFeed:
             batches = self._batches or await self._open()
             message = await batches.next(timeout_s)
         except (Interrupted, *FOREIGN) as error:
-            log.info("feed.interrupted", subject=self._subject, why=type(error).__name__)
+            if self._batches is not None:  # once for each outage
+                log.info("feed.interrupted", subject=self._subject, why=type(error).__name__)
             await self._close()
             await asyncio.sleep(RETRY_S)
             return None

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from fastapi import routing
 from nats.js import JetStreamContext
 
 from gateway.adapters.nats_feeds import NatsFeeds
@@ -136,6 +135,7 @@ async def gateway(bus: Nats, tmp_path: Path) -> AsyncIterator[ServiceProcess]:
     process = await started(bus, tmp_path)
     yield process
     await process.stop()
+    assert "http.crashed" not in process.log.read_text()
 
 
 @pytest.fixture
@@ -181,6 +181,21 @@ async def test_new_only_or_from_the_start(
         await publisher.delta("new")
         assert await new.texts(1) == ["new"]
         assert await all_.texts(2) == ["old", "new"]
+
+
+async def test_readers_that_leave_while_they_are_sent_something_are_no_crash(
+    gateway: ServiceProcess, publisher: EventPublisher, js: JetStreamContext
+) -> None:
+    publishing = asyncio.create_task(publish(publisher, ["x" * 50_000] * 400))
+    while not publishing.done():
+        async with reading(gateway.health_url, query="?from=start") as reader:
+            await reader.take(1)
+    await publishing
+
+    async def all_left() -> bool:
+        return await readers_of(js) == 0
+
+    await eventually(all_left, WAIT_S)
 
 
 async def test_messages_to_the_conversation_are_shown_too(
@@ -291,9 +306,8 @@ class InProcess:
 @pytest.fixture
 async def small(bus: Nats, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[InProcess]:
     """Two streams at most, a ping every 0.2 s, and no patience with those who do not read."""
-    monkeypatch.setattr(routing, "_PING_INTERVAL", 0.2)
     monkeypatch.setattr(health, "WRITE_TIMEOUT_S", 1)
-    gateway = InProcess(NatsFeeds(await bus.connect()), StreamLimits(max_streams=2))
+    gateway = InProcess(NatsFeeds(await bus.connect()), StreamLimits(max_streams=2, ping_s=0.2))
     await gateway.server.start()
     await eventually(lambda: listening(gateway.url), WAIT_S)
     yield gateway
@@ -338,10 +352,12 @@ async def test_who_leaves_makes_room(small: InProcess, js: JetStreamContext) -> 
             pass
 
 
-async def test_a_reader_that_does_not_read_is_given_up(
-    small: InProcess, js: JetStreamContext, publisher: EventPublisher
-) -> None:
-    host, port = small.url.removeprefix("http://").split(":")
+@asynccontextmanager
+async def stuck_reader(
+    url: str, js: JetStreamContext, publisher: EventPublisher
+) -> AsyncIterator[None]:
+    """One that asks for events and never takes them, and more events than fit into any buffer."""
+    host, port = url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
         request = f"GET {URL} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         connection.sendall(request.encode())
@@ -352,8 +368,24 @@ async def test_a_reader_that_does_not_read_is_given_up(
         await eventually(opened, WAIT_S)
         for _ in range(30):
             await publisher.publish("text.delta", text="x" * 500_000)
+        yield
+
+
+async def test_a_reader_that_does_not_read_is_given_up(
+    small: InProcess, js: JetStreamContext, publisher: EventPublisher
+) -> None:
+    async with stuck_reader(small.url, js, publisher):
 
         async def given_up() -> bool:
             return await readers_of(js) == 0
 
         await eventually(given_up, WAIT_S)
+
+
+async def test_a_stopping_gateway_does_not_wait_for_who_does_not_read(
+    gateway: ServiceProcess, js: JetStreamContext, publisher: EventPublisher
+) -> None:
+    async with stuck_reader(gateway.health_url, js, publisher):
+        began = time.monotonic()
+        assert await gateway.stop() == 0
+        assert time.monotonic() - began < health.STOP_TIMEOUT_S + 10

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.convertors import Convertor, register_url_convertor
 
 from gateway import intake, openapi
 from gateway.channels import web
 from gateway.ports import History, Inbound
-from gateway.streaming import EventStreams
+from gateway.streaming import EventStreamResponse, EventStreams
 from posthouse import subjects
 from posthouse.address import Address
 from posthouse.bus import message_scope
@@ -105,7 +104,7 @@ async def opened(
     last_event_id: Annotated[
         str | None, Query(description="the same for clients that cannot set the header")
     ] = None,
-) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+) -> AsyncIterator[AsyncIterator[bytes]]:
     """An open stream. Raises AddressError, BadRequest, Unavailable and Busy."""
     conversation = web.address(conversation_id)
     last = resumed or last_event_id
@@ -117,14 +116,13 @@ async def opened(
 
 
 async def get_events(
-    stream: Annotated[AsyncIterator[ServerSentEvent], Depends(opened)],
-) -> AsyncIterator[ServerSentEvent]:
+    stream: Annotated[AsyncIterator[bytes], Depends(opened)],
+) -> EventStreamResponse:
     """What happens while agents work in a conversation: `id`, `event` (its type) and `data`.
 
     The stream is open when the headers come: nothing that is published later is missed.
     """
-    async for event in stream:
-        yield event
+    return EventStreamResponse(stream)
 
 
 class _ConversationId(Convertor[str]):
@@ -162,7 +160,8 @@ def build_router() -> APIRouter:
         f"{CONVERSATION}/events",
         get_events,
         methods=["GET"],
-        response_class=EventSourceResponse,
+        status_code=200,
+        response_class=EventStreamResponse,
         responses=openapi.errors(*ERRORS),
     )
     return router

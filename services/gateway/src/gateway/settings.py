@@ -62,5 +62,7 @@ class StreamLimits:
 
     max_streams: int = 1000
     """Streams that are open at once in one process."""
+    ping_s: float = 15.0
+    """How often a reader hears something; proxies close what is silent for longer, often 60 s."""
     retry_ms: int = 2000
     """How long a reader waits before it reconnects."""

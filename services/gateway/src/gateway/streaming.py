@@ -5,11 +5,13 @@ reader that loses one gateway resumes at another.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from fastapi.sse import ServerSentEvent
+from fastapi.responses import StreamingResponse
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from gateway.settings import StreamLimits
 from posthouse.address import Address
@@ -36,6 +38,19 @@ class Feeds(Protocol):
         ...
 
 
+class EventStreamResponse(StreamingResponse):
+    """An open stream as an answer.
+
+    Not FastAPI's EventSourceResponse: that one ends with an error whenever a client leaves while
+    something is being sent (seen with 0.165.0).
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, stream: AsyncIterator[bytes]) -> None:
+        super().__init__(stream, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+
+
 class EventStreams:
     """The open streams of this process. They end when ``stop`` is set."""
 
@@ -50,8 +65,8 @@ class EventStreams:
     @asynccontextmanager
     async def open(
         self, conversation: Address, after: Place | None
-    ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
-        """The events of a conversation from now on. Raises Unavailable and Busy."""
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The events of a conversation as they are sent. Raises Unavailable and Busy."""
         if self._stop.is_set():
             raise Unavailable("the process is stopping")
         if self._open >= self._limits.max_streams:
@@ -63,21 +78,28 @@ class EventStreams:
         finally:
             self._open -= 1
 
-    async def _sent(self, feed: Feed) -> AsyncIterator[ServerSentEvent]:
+    async def _sent(self, feed: Feed) -> AsyncIterator[bytes]:
         # The first line also tells a client behind a buffering proxy that the stream is open.
-        yield ServerSentEvent(comment="open", retry=self._limits.retry_ms)
+        yield format_sse_event(comment="open", retry=self._limits.retry_ms)
+        look_s = min(LOOK_S, self._limits.ping_s)
+        quiet_since = time.monotonic()
         while not self._stop.is_set():
-            arrived = await feed.next(LOOK_S)
+            arrived = await feed.next(look_s)
             if arrived is not None:
                 yield _as_sent(arrived)
+            elif time.monotonic() - quiet_since < self._limits.ping_s:
+                continue
+            else:
+                yield KEEPALIVE_COMMENT
+            quiet_since = time.monotonic()
 
 
-def _as_sent(arrived: Arrived) -> ServerSentEvent:
+def _as_sent(arrived: Arrived) -> bytes:
     event_type = arrived.event.event_type
-    return ServerSentEvent(
+    return format_sse_event(
         id=str(arrived.place),
         # Anyone on the bus may write an event, and a line break would end the field.
         event=event_type if event_type.isprintable() else None,
         # With what is null in its payload, which ``to_wire`` would leave out.
-        raw_data=arrived.event.model_dump_json(),
+        data_str=arrived.event.model_dump_json(),
     )
