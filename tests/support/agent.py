@@ -17,11 +17,12 @@ class PlayedAgent:
         self._answers = 0
         self.env = {"POSTHOUSE_NATS_URL": bus.url}
 
-    async def hear(self, conversation: Address = LOCAL) -> InboundMessage:
-        """The first message of a conversation."""
+    async def hear(self, conversation: Address = LOCAL, after: int = 0) -> InboundMessage:
+        """The message of a conversation behind the first ``after``."""
         js = await self._bus.jetstream()
         waiting = await js.subscribe(subjects.inbound(conversation), stream=streams.INBOUND)
-        raw = await waiting.next_msg(timeout=HEAR_S)
+        for _ in range(after + 1):
+            raw = await waiting.next_msg(timeout=HEAR_S)
         await waiting.unsubscribe()
         return InboundMessage.model_validate_json(raw.data)
 

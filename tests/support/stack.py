@@ -33,13 +33,18 @@ class Result:
 
 
 async def run_cli(
-    *args: str, env: Mapping[str, str] | None = None, cwd: Path | None = None, input: str = ""
+    *args: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    input: str | bytes = b"",
 ) -> Result:
     """Run ``posthouse <args>`` to its end, with ``input`` piped into it."""
     process = await _posthouse(*args, env=env, cwd=cwd, stdin=asyncio.subprocess.PIPE)
     try:
         async with asyncio.timeout(COMMAND_TIMEOUT_S):
-            out, err = await process.communicate(input.encode())
+            out, err = await process.communicate(
+                input.encode() if isinstance(input, str) else input
+            )
     finally:
         if process.returncode is None:
             process.kill()

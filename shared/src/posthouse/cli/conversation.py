@@ -126,7 +126,7 @@ class Conversation:
             except BadMessage:
                 continue  # the worker answers for it
 
-    async def history(self, limit: int) -> "RecallResult":
+    async def history(self, limit: int, timeout_s: float) -> "RecallResult":
         """The last messages, tool calls and results among them. Raises PosthouseError."""
         from posthouse import subjects
         from posthouse.rpc import RpcClient
@@ -134,7 +134,7 @@ class Conversation:
 
         request = RecallRequest(key=self._key, limit=limit)
         recall = subjects.memory("history", "recall")
-        return await RpcClient(self._client).call(recall, request, RecallResult)
+        return await RpcClient(self._client).call(recall, request, RecallResult, timeout_s)
 
 
 class _Follower:

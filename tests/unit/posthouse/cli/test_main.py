@@ -10,7 +10,7 @@ from posthouse import __version__
 from posthouse.cli import main as cli
 from tests.support.stack import run_cli
 
-HEAVY = ("nats", "faststream", "pydantic", "asyncpg", "httpx", "psutil", "yaml")
+HEAVY = ("nats", "faststream", "pydantic", "asyncpg", "httpx", "psutil", "yaml", "prompt_toolkit")
 
 
 async def test_version() -> None:
@@ -21,7 +21,7 @@ async def test_version() -> None:
 async def test_help_names_every_command() -> None:
     result = await run_cli("--help")
     assert result.code == 0
-    for command in ("up", "send", "bootstrap"):
+    for command in ("up", "chat", "send", "events", "bootstrap"):
         assert f" {command} " in result.out
 
 
@@ -35,7 +35,7 @@ def test_importing_the_command_line_is_cheap() -> None:
     assert not set(HEAVY) & set(done.stdout.split())
 
 
-@pytest.mark.parametrize("command", ["send", "bootstrap"])
+@pytest.mark.parametrize("command", ["chat", "send", "events", "bootstrap"])
 async def test_without_a_stack_it_says_what_to_do(tmp_path: Path, command: str) -> None:
     arguments = ("hi",) if command == "send" else ()
     result = await run_cli(command, *arguments, cwd=tmp_path)
@@ -45,7 +45,7 @@ async def test_without_a_stack_it_says_what_to_do(tmp_path: Path, command: str) 
     assert "POSTHOUSE_NATS_URL" in result.err
 
 
-@pytest.mark.parametrize("command", ["send", "bootstrap"])
+@pytest.mark.parametrize("command", ["chat", "send", "events", "bootstrap"])
 async def test_a_bus_that_does_not_answer_is_named(command: str) -> None:
     arguments = ("hi",) if command == "send" else ()
     result = await run_cli(

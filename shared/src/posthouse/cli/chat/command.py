@@ -48,11 +48,16 @@ async def _chat(url: str, address: "Address") -> None:
     async with connected(url) as client:
         conversation = Conversation(client, address)
         await conversation.listen()
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        if _has_terminal():
+            from posthouse.cli.chat.session import Session
+
+            await Session(client, conversation, language_of_locale(os.environ)).run()
+        else:
             from posthouse.cli.chat.piped import converse
 
             await converse(conversation)
-            return
-        from posthouse.cli.chat.session import Session
 
-        await Session(client, conversation, language_of_locale(os.environ)).run()
+
+def _has_terminal() -> bool:
+    """True for one with a cursor that can be moved."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"

@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import AsyncIterator
+from itertools import chain
 
 from posthouse.cli.chat.local import Leave, read_local
 from posthouse.cli.conversation import Conversation
@@ -11,6 +12,8 @@ from posthouse.cli.send import print_answers
 
 # More than a turn may take (budgets.deadline_s, 600 by default).
 ANSWER_TIMEOUT_S = 900.0
+BYTES = "surrogateescape"
+END = ""
 
 
 async def converse(conversation: Conversation) -> None:
@@ -37,10 +40,12 @@ async def _lines() -> AsyncIterator[str]:
     lines: asyncio.Queue[str] = asyncio.Queue()
 
     def read() -> None:
-        for line in (*sys.stdin, ""):
-            loop.call_soon_threadsafe(lines.put_nowait, line)
+        # Bytes that are no UTF-8 become surrogates, and an error that says so.
+        with open(sys.stdin.fileno(), encoding="utf-8", errors=BYTES, closefd=False) as given:
+            for line in chain(given, [END]):
+                loop.call_soon_threadsafe(lines.put_nowait, line)
 
     threading.Thread(target=read, daemon=True).start()
-    while line := await lines.get():
+    while (line := await lines.get()) != END:
         if line.strip():
             yield line.rstrip("\n")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from posthouse.texts import Language
 
 HISTORY_AT_START = 10
+HISTORY_AT_START_S = 1.0
+HISTORY_S = 3.0
 WATCH_S = 0.5
 RETRY_S = 0.5
 # How long to wait on leaving for what was typed last.
@@ -47,11 +49,12 @@ class Session:
         """Talk until the person leaves. Raises BadRequest, Unavailable."""
         await self._conversation.listen_in()
         self._say("chat_welcome", address=self._conversation.address)
-        self._wanted.put_nowait(HISTORY_AT_START)
+        # Before the first line, so that no answer to it stands in both; and not for long.
+        await self._show_history(HISTORY_AT_START, HISTORY_AT_START_S)
         await _until_first(
             self._talk(),
             self._send(),
-            self._show_history(),
+            self._show_histories(),
             self._hear_answers(),
             self._hear_others(),
             self._follow_events(),
@@ -154,15 +157,17 @@ class Session:
                 self._say("chat_bus_away" if away else "chat_bus_back")
             await asyncio.sleep(WATCH_S)
 
-    async def _show_history(self) -> None:
-        """Whenever it is wanted. The prompt does not wait for it: memory may be away."""
+    async def _show_histories(self) -> None:
+        """Those that are asked for; the prompt does not wait for them."""
         while True:
-            count = await self._wanted.get()
-            try:
-                history = await self._conversation.history(count)
-            except PosthouseError:
-                self._say("chat_no_history")
-                continue
+            await self._show_history(await self._wanted.get(), HISTORY_S)
+
+    async def _show_history(self, count: int, timeout_s: float) -> None:
+        try:
+            history = await self._conversation.history(count, timeout_s)
+        except PosthouseError:
+            self._say("chat_no_history")
+        else:
             self._terminal.show(self._transcript.recalled(history))
 
     def _interrupted(self) -> bool:
@@ -188,6 +193,6 @@ async def _until_first(*works: Coroutine[Any, Any, None]) -> None:
         for task in done:
             task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        from posthouse.service import end  # late: the first prompt does not need its imports
+
+        await end(*tasks)

@@ -15,6 +15,7 @@ from posthouse.cli.chat.transcript import Shown
 STYLE = Style.from_dict(
     {
         "prompt": "ansigreen bold",
+        "live": "noinherit",
         "said": "ansigreen",
         "error": "ansired",
         "notice": "ansiyellow",
@@ -85,7 +86,7 @@ class Terminal:
         size = self._session.app.output.get_size()
         # Half of the screen: the rest is for what is typed.
         rows = last_rows(live, max(size.columns - 1, 1), max(size.rows // 2, 1))
-        return FormattedText([("class:progress", "\n".join(rows) + "\n"), prompt])
+        return FormattedText([("class:live", "\n".join(rows) + "\n"), prompt])
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from posthouse.cli.printable import printable
 from posthouse.cli.send import as_text
+from posthouse.events import MESSAGE_SENT
 from posthouse.live import LiveTurn
 from posthouse.texts import Language, catalogue, text
 
@@ -78,8 +79,8 @@ class Transcript:
 
     def event(self, event: "StreamEvent") -> None:
         """Something happened in a turn; ``live`` tells what it shows now."""
-        if event.workflow_id in self._closed:
-            return
+        if event.workflow_id in self._closed or event.event_type == MESSAGE_SENT:
+            return  # messages come from OUTBOUND
         turn = self._live
         if turn is None or turn.workflow_id != event.workflow_id:
             # One turn runs at a time: another one is over, and its final event was lost.

@@ -1,5 +1,6 @@
 """``posthouse chat`` in a terminal, on a real server; the test plays the agent."""
 
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tests.support.publisher import EventPublisher
 from tests.support.servers import Nats, crash
 from tests.support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 
+COLOUR = re.compile(rb"\x1b\[[0-9;]*\b(3|9)[0-9;]+m")
 OpenChat = Callable[..., Terminal]
 
 
@@ -85,6 +87,30 @@ async def test_an_answer_and_a_stranger_command_no_terminal(
     await terminal.says("Ada> hi␛[2J")
     assert "im://cli/local. /help shows the commands" in terminal.text
     assert terminal.title == ""
+
+
+@pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+async def test_no_color_is_respected(
+    chat: OpenChat, agent: PlayedAgent, env: dict[str, str], coloured: bool
+) -> None:
+    terminal = chat(**env)
+    await terminal.ready()
+    await agent.say("Idle.", "other", kind="notice")
+    await terminal.says("Idle.")
+    assert bool(COLOUR.search(terminal.raw)) == coloured
+
+
+async def test_without_a_cursor_there_are_lines_and_answers(
+    chat: OpenChat, agent: PlayedAgent
+) -> None:
+    terminal = chat(TERM="dumb")
+    terminal.type("你好" + ENTER)
+    message = await agent.hear()
+    await agent.say("你好！", message.id)
+    await terminal.says("你好\n你好！")
+    terminal.type(CTRL_D)
+    assert await terminal.ended() == 0
+    assert b"\x1b" not in terminal.raw
 
 
 async def test_a_message_typed_while_the_bus_is_away_is_sent_later(

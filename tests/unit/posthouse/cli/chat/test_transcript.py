@@ -209,6 +209,12 @@ def test_others_are_named_and_we_are_not_repeated(transcript: Transcript) -> Non
     assert transcript.heard(nobody) == [Shown("said", "local> hi")]
 
 
+def test_a_message_that_is_an_event_too_is_no_turn(transcript: Transcript) -> None:
+    transcript.event(Turn().delta("half"))
+    transcript.event(Turn("a notice").event(events.MESSAGE_SENT, content="Idle."))
+    assert transcript.live() == "half"
+
+
 def test_live_text_commands_no_terminal(transcript: Transcript) -> None:
     transcript.event(Turn().delta("\x1b[2Jclean"))
     assert transcript.live() == "␛[2Jclean"
