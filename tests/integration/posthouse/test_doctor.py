@@ -16,10 +16,11 @@ import pytest
 from nats.js.api import StorageType
 
 from posthouse import streams
+from posthouse.embedded import postgres
 from posthouse.embedded.ports import free_port
 from posthouse.embedded.postgres import PostgresServer
 from tests.support.model_server import completion, refusal, serving
-from tests.support.servers import Nats, crash, execute, fresh_database
+from tests.support.servers import Nats, crash, execute, fresh_database, migrate, postgres_folder
 from tests.support.stack import run_cli
 
 REMEDY = re.compile(r"`((?:\w+=\S+ )*)(posthouse bootstrap|python -m memory migrate)`")
@@ -263,6 +264,29 @@ async def test_a_setting_of_postgres(
     assert remedy, fault
     await execute(postgres_server, remedy[1])
     assert await doctor.is_content()
+
+
+async def test_settings_of_the_whole_server(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started_with = {k: v for k, v in postgres.SETTINGS.items() if k != "full_page_writes"}
+    monkeypatch.setattr(postgres, "SETTINGS", started_with | {"max_connections": "50"})
+    with postgres_folder() as folder:
+        server = PostgresServer(folder)
+        await server.start()
+        migrate(server.dsn)
+        doctor.env["POSTHOUSE_POSTGRES_DSN"] = server.dsn
+        await execute(server, "alter system set full_page_writes = off")
+        await execute(server, "select pg_reload_conf()")
+        found = await doctor.findings()
+        connections, writes = found["postgres max_connections"], found["postgres full_page_writes"]
+        assert (connections.state, writes.state) == ("warning", "failed")
+        assert connections.remedy == "start Postgres with `-c max_connections=100`"
+        for statement in re.findall(r"`(.*?)`", writes.remedy):
+            await execute(server, statement)
+        fault = await doctor.only_fault()
+        assert fault == connections
+        await server.stop()
 
 
 async def test_a_model_whose_key_is_missing_then_wrong_then_good(doctor: Doctor) -> None:

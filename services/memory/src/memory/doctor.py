@@ -11,7 +11,7 @@ import asyncpg
 
 from memory.migrations import HEAD
 from memory.settings import MAX_CONNECTIONS
-from posthouse.doctor import Finding, Target, failed, ok, warning
+from posthouse.doctor import POSTGRES_DSN, Finding, Target, correct, failed, ok, warning
 from posthouse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 NAME = "postgres"
 TIMEOUT_S = 5.0
-MIGRATE = "python -m memory migrate"
-VARIABLES = ("POSTHOUSE_POSTGRES_DSN", "POSTHOUSE_CONFIG")
 FUNCTIONS = "turn_v1"
 CREATED = re.compile(r"^create function (\w+)", re.MULTILINE)
 FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
@@ -69,20 +67,20 @@ async def examine(target: Target) -> list[Finding]:
             found += await _settings(connection)
             return [*found, *await _schema(connection, target)]
     except ConfigError as error:
-        return [failed(NAME, error.message, "correct postgres_dsn in posthouse.yaml")]
+        return [failed(NAME, error.message, correct("postgres_dsn"))]
     except FAILURES as error:
-        return [_unusable(error, place)]
+        return [_unusable(error, place, target)]
 
 
-def _unusable(error: Exception, place: str) -> Finding:
+def _unusable(error: Exception, place: str, target: Target) -> Finding:
     reason = str(error) or f"no answer in {TIMEOUT_S:g} s"
     text = f"Postgres cannot be used at {place}: {reason}"
-    correct = "correct postgres_dsn in posthouse.yaml (POSTHOUSE_POSTGRES_DSN)"
+    address = correct("postgres_dsn")
     if isinstance(error, asyncpg.InvalidCatalogNameError):
-        return failed(NAME, text, f"create the database with `createdb`, or {correct}")
+        return failed(NAME, text, f"create it with `createdb`, or {address}")
     if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
-        return failed(NAME, text, f"{correct}: user or password are not accepted")
-    return failed(NAME, text, f"start Postgres there, or {correct}")
+        return failed(NAME, text, f"{address}: user or password are not accepted")
+    return failed(NAME, text, target.unreachable(NAME, "Postgres", "postgres_dsn"))
 
 
 async def _settings(connection: "Connection") -> list[Finding]:
@@ -119,7 +117,7 @@ async def _schema(connection: "Connection", target: Target) -> list[Finding]:
     row = await connection.fetchrow(vector)
     if row is None:
         return [failed(name, "the extension vector is missing", "install pgvector on that server")]
-    migrate = target.command(MIGRATE, *VARIABLES)
+    migrate = target.command("python -m memory migrate", POSTGRES_DSN)
     found = await _revision(connection)
     if found != HEAD:
         return [_not_at_head(found, migrate)]

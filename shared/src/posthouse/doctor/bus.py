@@ -13,11 +13,9 @@ from nats.js import errors as js_errors
 from posthouse import bootstrap, streams
 from posthouse.assets import Difference
 from posthouse.bus import without_password
-from posthouse.doctor import Finding, Target, failed, ok, warning
+from posthouse.doctor import NATS_URL, Finding, Target, failed, ok, warning
 from posthouse.errors import ConfigError, PosthouseError, Unavailable
 
-URL_VARIABLE = "POSTHOUSE_NATS_URL"
-CONFIG_VARIABLE = "POSTHOUSE_CONFIG"
 NAME = "nats"
 TIMEOUT_S = 4.0
 # The stream CRON takes message schedules, which came with 2.12; those that repeat, with 2.14.
@@ -39,13 +37,8 @@ async def examine(target: Target) -> list[Finding]:
                 return server
             return [*server, *await _assets(client, target)]
     except (nats.errors.Error, OSError, PosthouseError) as error:
-        return [
-            failed(
-                NAME,
-                f"NATS cannot be used at {url}: {error}",
-                f"start nats-server there, or correct nats_url in posthouse.yaml ({URL_VARIABLE})",
-            )
-        ]
+        text = f"NATS cannot be used at {url}: {error}"
+        return [failed(NAME, text, target.unreachable(NAME, "nats-server", "nats_url"))]
 
 
 async def _server(client: Client, url: str) -> list[Finding]:
@@ -87,7 +80,7 @@ async def _assets(client: Client, target: Target) -> list[Finding]:
 
 def _judge(different: list[Difference], target: Target) -> Finding:
     asset = different[0].asset
-    mending = target.command("posthouse bootstrap", URL_VARIABLE, CONFIG_VARIABLE)
+    mending = target.command("posthouse bootstrap", NATS_URL)
     if different[0].missing:
         if asset == f"stream {streams.EVENTS}":
             return warning(asset, "it is missing; the next service creates it", f"run {mending}")

@@ -5,12 +5,22 @@ from collections.abc import Awaitable
 from pathlib import Path
 
 from posthouse import discovery
-from posthouse.doctor import ENTRY_POINTS, Examiner, Finding, Target, bus, failed, ok, stack
+from posthouse.doctor import (
+    ENTRY_POINTS,
+    NATS_URL,
+    POSTGRES_DSN,
+    Examiner,
+    Finding,
+    Target,
+    bus,
+    failed,
+    ok,
+    stack,
+)
 from posthouse.embedded.datadir import DataDir, StackInfo
 from posthouse.errors import ConfigError
 from posthouse.settings import CONFIG_VARIABLE, Settings, load
 
-DSN_VARIABLE = "POSTHOUSE_POSTGRES_DSN"
 TIMEOUT_S = 15.0
 SERVERS = {"nats_url", "postgres_dsn"}
 
@@ -24,35 +34,35 @@ async def examine(data_dir: Path, config: Path | None = None) -> list[Finding]:
         return [failed("configuration", error.message, remedy)]
     data = DataDir(data_dir)
     running = data.running()
+    target = _target(settings, config, running, data.logs)
     found = await asyncio.gather(
-        _surroundings(data, running, settings, config),
-        *_examinations(_target(settings, config, running)),
+        _surroundings(data, running, target, config), *_examinations(target)
     )
     readable = ok("configuration", "the configuration can be read")
     return [readable, *(finding for findings in found for finding in findings)]
 
 
-def _target(settings: Settings, config: Path | None, running: StackInfo | None) -> Target:
+def _target(
+    settings: Settings, config: Path | None, running: StackInfo | None, logs: Path
+) -> Target:
     """The servers of the running stack, else those that the configuration names."""
     environment = {CONFIG_VARIABLE: str(config)} if config else {}
     if running is None:
         named = bool(SERVERS & settings.model_fields_set)
         return Target(settings, servers=named, environment=environment)
-    environment |= {bus.URL_VARIABLE: running.nats_url, DSN_VARIABLE: running.postgres_dsn}
+    environment |= {NATS_URL: running.nats_url, POSTGRES_DSN: running.postgres_dsn}
     addresses = {"nats_url": running.nats_url, "postgres_dsn": running.postgres_dsn}
-    return Target(settings.model_copy(update=addresses), environment=environment)
+    return Target(settings.model_copy(update=addresses), environment=environment, logs=logs)
 
 
 async def _surroundings(
-    data: DataDir, running: StackInfo | None, settings: Settings, config: Path | None
+    data: DataDir, running: StackInfo | None, target: Target, config: Path | None
 ) -> list[Finding]:
     if running is not None:
         return await stack.services(running, data.logs)
     if owner := data.owner():
         return stack.starting(data, owner)
-    if SERVERS & settings.model_fields_set:
-        return []
-    return stack.nothing_runs(data, settings, config)
+    return [] if target.servers else stack.nothing_runs(data, target.settings, config)
 
 
 def _examinations(target: Target) -> list[Awaitable[list[Finding]]]:

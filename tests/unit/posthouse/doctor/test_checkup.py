@@ -77,6 +77,7 @@ async def test_a_running_stack_comes_first(
         data.publish(INFO)
         found = await look(tmp_path)
     assert INFO.nats_url in found["nats"].text
+    assert f"see {data.logs / 'nats.log'}" in found["nats"].remedy
     (target,) = examiners.seen
     assert target.settings.postgres_dsn == INFO.postgres_dsn
     assert target.command("migrate", "POSTHOUSE_POSTGRES_DSN") == (
@@ -132,5 +133,7 @@ async def test_an_examiner_that_cannot_be_loaded(
 
 
 def test_a_command_is_given_only_what_it_lacks() -> None:
-    target = Target(Settings(), environment={"A": "x y", "B": "z"})
-    assert target.command("posthouse bootstrap", "A", "C") == "`A='x y' posthouse bootstrap`"
+    target = Target(Settings(), environment={"A": "x", "B": "z", "POSTHOUSE_CONFIG": "x y"})
+    assert target.command("migrate", "A") == "`A=x POSTHOUSE_CONFIG='x y' migrate`"
+    assert target.command("migrate", "C") == "`POSTHOUSE_CONFIG='x y' migrate`"
+    assert Target(Settings()).command("migrate", "A") == "`migrate`"
