@@ -42,7 +42,7 @@ _ASK = orjson.dumps(
 )
 _API = "$JS.API.CONSUMER"
 _MESSAGE_REPLY = "$JS.ACK."
-_TOO_MUCH_FOR_THE_BATCH = "Message Size Exceeds MaxBytes"
+_FULL = frozenset({"Batch Completed", "Message Size Exceeds MaxBytes"})
 
 
 class Interrupted(Exception):
@@ -60,6 +60,8 @@ class Batches:
         self._js = js
         self._stream = stream
         self._consumer = f"reader-{uuid4().hex}"
+        self._inbox = connection.new_inbox()
+        self._request = ""
         self._subscription: Subscription | None = None
         self._reconnects = connection.stats["reconnects"]
         self._received = 0
@@ -68,7 +70,7 @@ class Batches:
 
     async def open(self, subject: str, start: int) -> None:
         """Read from the sequence ``start`` on: nothing stored later is missed."""
-        self._subscription = await self._connection.subscribe(self._connection.new_inbox())
+        self._subscription = await self._connection.subscribe(f"{self._inbox}.*")
         config = ConsumerConfig(
             name=self._consumer,
             filter_subject=subject,
@@ -85,7 +87,7 @@ class Batches:
         """The next message; None when none came in ``timeout_s`` seconds."""
         assert self._subscription is not None
         if self._wanted == 0:
-            await self._ask(self._subscription.subject)
+            await self._ask()
         try:
             message = await self._subscription.next_msg(timeout=timeout_s)
         except nats.errors.TimeoutError:
@@ -113,9 +115,10 @@ class Batches:
         except FOREIGN as error:
             log.info("batches.closed_without_answer", error=type(error).__name__)
 
-    async def _ask(self, inbox: str) -> None:
+    async def _ask(self) -> None:
         subject = f"{_API}.MSG.NEXT.{self._stream}.{self._consumer}"
-        await self._connection.publish(subject, _ASK, reply=inbox)
+        self._request = f"{self._inbox}.{self._received}"
+        await self._connection.publish(subject, _ASK, reply=self._request)
         self._wanted = BATCH
 
     def _count(self, message: Msg) -> None:
@@ -130,8 +133,11 @@ class Batches:
         status = headers.get(Header.STATUS)
         if status == StatusCode.CONTROL_MESSAGE:  # a heartbeat
             return
+        if notice.subject != self._request:
+            # "Batch Completed" comes behind the last message, when more is asked for already.
+            return
         over = status == StatusCode.REQUEST_TIMEOUT
-        if not over and headers.get(Header.DESCRIPTION) != _TOO_MUCH_FOR_THE_BATCH:
+        if not over and headers.get(Header.DESCRIPTION) not in _FULL:
             raise Interrupted
         self._wanted = 0
 

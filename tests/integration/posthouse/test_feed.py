@@ -4,10 +4,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
+import orjson
 import pytest
 from nats.js import JetStreamContext
 
-from posthouse import streams, subjects
+from posthouse import batches, streams, subjects
 from posthouse.address import Address
 from posthouse.batches import BATCH
 from posthouse.embedded.nats import NatsServer
@@ -180,7 +181,7 @@ async def test_a_consumer_deleted_behind_its_back_costs_nothing(
 
 
 async def test_a_slow_reader_gets_everything_and_holds_little(
-    bus: Nats, publisher: EventPublisher
+    bus: Nats, js: JetStreamContext, publisher: EventPublisher
 ) -> None:
     connection = await bus.connect()
     total = 3 * BATCH
@@ -192,14 +193,51 @@ async def test_a_slow_reader_gets_everything_and_holds_little(
         assert await feed.next() is not None
         held = sum(subscription.pending_msgs for subscription in connection._subs.values())
         assert held <= BATCH
+        before = await js.consumers_info(streams.EVENTS)
         assert await Reader(feed).texts(total - 1) == [str(n) for n in range(1, total)]
+        assert [c.name for c in await js.consumers_info(streams.EVENTS)] == [before[0].name]
 
 
-async def test_large_events_come_in_batches_too(bus: Nats, publisher: EventPublisher) -> None:
+async def test_large_events_come_in_batches_too(
+    bus: Nats, js: JetStreamContext, publisher: EventPublisher
+) -> None:
     async with EventFeed(await bus.connect()) as feed:
+        before = await js.consumers_info(streams.EVENTS)
         for number in range(12):
             await publisher.publish("text.delta", text=str(number), filler="x" * 900_000)
         assert await Reader(feed).texts(12) == [str(n) for n in range(12)]
+        assert [c.name for c in await js.consumers_info(streams.EVENTS)] == [before[0].name]
+
+
+async def test_a_quiet_feed_asks_again_and_again(
+    bus: Nats, js: JetStreamContext, publisher: EventPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = orjson.loads(batches._ASK) | {"expires": 3 * 10**8, "idle_heartbeat": 10**8}
+    monkeypatch.setattr(batches, "_ASK", orjson.dumps(ask))
+    async with EventFeed(await bus.connect()) as feed:
+        before = await js.consumers_info(streams.EVENTS)
+        quiet_until = time.monotonic() + 1
+        while time.monotonic() < quiet_until:
+            assert await feed.next(0.05) is None
+        await publisher.delta("a")
+        assert await Reader(feed).texts(1) == ["a"]
+        assert [c.name for c in await js.consumers_info(streams.EVENTS)] == [before[0].name]
+
+
+async def test_silence_counts_as_a_lost_consumer(
+    bus: Nats, js: JetStreamContext, publisher: EventPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "SILENCE_S", 0.2)
+    async with EventFeed(await bus.connect()) as feed:
+        [before] = await js.consumers_info(streams.EVENTS)
+
+        async def renewed() -> bool:
+            assert await feed.next(0.05) is None
+            return before.name not in [c.name for c in await js.consumers_info(streams.EVENTS)]
+
+        await eventually(renewed, WAIT_S)
+        await publisher.delta("a")
+        assert await Reader(feed).texts(1) == ["a"]
 
 
 @pytest.mark.parametrize("garbage", [b"", b"{", b"[]", b'{"seq": "x"}', b"\xff", b"null"])

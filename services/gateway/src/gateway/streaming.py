@@ -82,16 +82,16 @@ class EventStreams:
         # The first line also tells a client behind a buffering proxy that the stream is open.
         yield format_sse_event(comment="open", retry=self._limits.retry_ms)
         look_s = min(LOOK_S, self._limits.ping_s)
-        quiet_since = time.monotonic()
+        spoke = time.monotonic()
         while not self._stop.is_set():
             arrived = await feed.next(look_s)
             if arrived is not None:
                 yield _as_sent(arrived)
-            elif time.monotonic() - quiet_since < self._limits.ping_s:
-                continue
-            else:
+            elif time.monotonic() >= spoke + self._limits.ping_s:
                 yield KEEPALIVE_COMMENT
-            quiet_since = time.monotonic()
+            else:
+                continue
+            spoke = time.monotonic()
 
 
 def _as_sent(arrived: Arrived) -> bytes:
