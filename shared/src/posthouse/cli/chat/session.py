@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from posthouse import commands, texts
+from posthouse import commands, subjects, texts
 from posthouse.cli.chat.history import input_history, state_file
 from posthouse.cli.chat.local import Leave, ShowHistory, read_local
 from posthouse.cli.chat.terminal import Terminal
 from posthouse.cli.chat.transcript import Transcript
 from posthouse.cli.conversation import Conversation
 from posthouse.errors import BadRequest, PosthouseError, Unavailable
+from posthouse.feed import EventFeed
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -135,10 +136,6 @@ class Session:
 
     async def _follow_events(self) -> None:
         """Events only decorate: without them the answers come all the same."""
-        # Late: its import is half of the time to the first prompt.
-        from posthouse import subjects
-        from posthouse.feed import EventFeed
-
         subject = subjects.events_of(self._conversation.address)
         while True:
             try:
