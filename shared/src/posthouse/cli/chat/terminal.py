@@ -12,7 +12,7 @@ from prompt_toolkit.styles import Style
 from posthouse.cli.chat.layout import last_rows
 from posthouse.cli.chat.transcript import Shown
 
-STYLE = Style.from_dict(
+LOOKS = Style.from_dict(
     {
         "prompt": "ansigreen bold",
         "live": "noinherit",
@@ -45,7 +45,7 @@ class Terminal:
         self._interrupted = interrupted
         self._session: PromptSession[str] = PromptSession(
             self._message,
-            style=STYLE,
+            style=LOOKS,
             history=history,
             key_bindings=self._keys(),
             enable_suspend=True,
@@ -62,7 +62,7 @@ class Terminal:
         """Print above the prompt."""
         fragments = [(f"class:{kind}", f"{text}\n") for kind, text in texts]
         if fragments:
-            print_formatted_text(FormattedText(fragments), style=STYLE, end="")
+            print_formatted_text(FormattedText(fragments), style=LOOKS, end="")
         self.refresh()
 
     def refresh(self) -> None:
