@@ -20,6 +20,7 @@ from tests.support.publisher import EventPublisher
 from tests.support.servers import Nats, crash
 from tests.support.stack import Result, run_cli
 from tests.support.terminal import CTRL_C, Terminal
+from tests.support.wait import eventually
 from tests.unit.posthouse.strategies import json_values, texts
 
 
@@ -135,19 +136,23 @@ async def test_it_outlives_the_bus_and_ctrl_c_is_a_good_end(follower: Follower, 
 
 async def test_a_reader_that_has_enough_ends_it_quietly(follower: Follower, bus: Nats) -> None:
     turn = EventPublisher(await bus.jetstream(), LOCAL, "w1")
-    for _ in range(3):
-        await turn.delta("x")
-    command = 'set -o pipefail; "$0" -m posthouse events --from start | head -1'
     shell = await asyncio.create_subprocess_exec(
         "bash",
         "-c",
-        command,
+        'set -o pipefail; "$0" -m posthouse events --from start | head -1',
         sys.executable,
         env={**os.environ, **follower.env},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, err = await asyncio.wait_for(shell.communicate(), 60)
+    ended = asyncio.create_task(shell.communicate())
+
+    async def told_enough() -> bool:
+        await turn.delta("x")  # only a line that nobody takes tells it
+        return ended.done()
+
+    await eventually(told_enough, 60, "the end of the pipe")
+    out, err = await ended
     assert (shell.returncode, out.count(b"\n"), err) == (0, 1, b"")
 
 
