@@ -203,7 +203,8 @@ async def test_messages_to_the_conversation_are_shown_too(
 ) -> None:
     office = await open_office(bus)
     async with reading(gateways[0].health_url) as reader:
-        notice = message("demo", 1, "没有运行中的任务", kind="notice", in_reply_to=("web::1",))
+        await office.publish(message("demo", 1, "an answer, which its workflow shows"))
+        notice = message("demo", 2, "没有运行中的任务", kind="notice", in_reply_to=("web::1",))
         await office.publish(notice)
         [shown] = await reader.take(1)
     assert shown.event == "message.sent"
@@ -218,7 +219,7 @@ async def test_a_message_waits_for_the_stream_of_events(
 ) -> None:
     await js.delete_stream(streams.EVENTS)
     office = await open_office(bus)
-    await office.publish(message("demo", 1))
+    await office.publish(message("demo", 1, kind="notice"))
     await eventually(office.all_acknowledged, WAIT_S)
     async with reading(gateway.health_url, query="?from=start") as reader:
         [shown] = await reader.take(1)

@@ -1,4 +1,8 @@
-"""The HTTP interface as a channel: what is sent becomes an event, which the readers are shown."""
+"""The HTTP interface as a channel: its readers follow the events of a conversation.
+
+The answer of a turn is in the last event of its workflow already. What belongs to no workflow
+(replies to commands, refusals) becomes an event here.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -40,8 +44,8 @@ class Web:
         return [Part(message.content, message.media)]
 
     async def send(self, message: OutboundMessage, part: Part, idempotency_key: str) -> None:
-        """Show it to the readers, of whom there may be none. Raises Unavailable."""
-        if self._readers is not None:
+        """Show what is no answer to the readers, if there are any. Raises Unavailable."""
+        if self._readers is not None and message.kind != "final":
             await self._readers.show(message)
 
 
