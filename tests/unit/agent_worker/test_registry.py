@@ -91,6 +91,15 @@ def test_a_file_that_takes_a_shipped_name_is_refused(tmp_path: Path) -> None:
         load_tools(Settings(tools_path=(str(tmp_path),)))
 
 
+def test_a_file_may_ask_for_the_settings(tmp_path: Path) -> None:
+    plugin = PLUGIN.format(name="mine").replace("def tools():", "def tools(settings):")
+    (tmp_path / "mine.py").write_text(
+        plugin.replace("    return", "    assert settings.slots == 3\n    return")
+    )
+
+    assert load_tools(Settings(tools_path=(str(tmp_path),), slots=3)).get("mine") is not None
+
+
 def test_a_file_that_breaks_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("1/0")
 

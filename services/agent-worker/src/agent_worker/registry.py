@@ -1,7 +1,8 @@
 """The tools a worker has, and which of them an agent may use."""
 
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from agent_worker import tools as shipped
@@ -77,9 +78,14 @@ def load_tools(settings: Settings) -> ToolRegistry:
     )
     for source in sources:
         for _, tools in source:
-            for tool in tools():
+            for tool in _made(tools, settings):
                 registry.register(tool)
     return registry
+
+
+def _made(tools: Callable[..., list[Tool]], settings: Settings) -> list[Tool]:
+    """Call ``tools()``, or ``tools(settings)`` where it takes them."""
+    return tools(settings) if inspect.signature(tools).parameters else tools()
 
 
 def _function_schema(tool: Tool) -> dict[str, Any]:

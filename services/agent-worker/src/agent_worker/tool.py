@@ -1,7 +1,8 @@
 """What a tool is and what it gets to see. Tool authors need nothing else of this service.
 
-A tool is one file with ``tools() -> list[Tool]``: in ``agent_worker/tools/``, in a folder of
-``tools_path``, or behind an entry point of the group ``posthouse.tools``.
+A tool is one file with ``tools() -> list[Tool]``, or ``tools(settings)``: in
+``agent_worker/tools/``, in a folder of ``tools_path``, or behind an entry point of the group
+``posthouse.tools``.
 """
 
 from collections.abc import Awaitable, Callable
