@@ -122,6 +122,8 @@ class Settings(BaseSettings):
     agents_dir: str = "agents"
     tools_path: tuple[str, ...] = ()
     workspace_dir: str = ""
+    workspace_limit_mb: int = Field(1024, ge=1, description="of one conversation's files, MiB")
+    shell: bool = False
     workers: int = Field(2, ge=0)
     slots: int = Field(16, ge=1)
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)

@@ -7,13 +7,15 @@ A tool is one file with ``tools() -> list[Tool]``, or ``tools(settings)``: in
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from posthouse.address import Address
 from posthouse.errors import PermanentError
 
 if TYPE_CHECKING:
+    # The child process of ``grep`` loads this module, and goes without pydantic.
     from agent_worker.registry import ToolRegistry
+    from posthouse.address import Address
 
 Access = Literal["read", "write"]
 SendFunc = Callable[[str, str, str], Awaitable[None]]
@@ -64,6 +66,7 @@ class ToolContext:
 
     ``idempotency_key`` is the same whenever this very call runs again after a crash.
     ``send_func(channel, chat_id, content)`` sends a message before the end of the turn.
+    ``workspace`` is the conversation's directory, which may not exist yet; None = it has no files.
     """
 
     agent_id: str
@@ -72,10 +75,11 @@ class ToolContext:
     sender_id: str
     sender_name: str
     session_key: str
-    conversation: Address
+    conversation: "Address"
     run_id: str
     idempotency_key: str
     send_func: SendFunc | None = None
+    workspace: Path | None = None
     extras: ToolContextExtras = field(default_factory=ToolContextExtras)
 
 

@@ -70,6 +70,7 @@ def up(
         http_host=settings.http_host,
         config=config,
         ready_file=ready_file,
+        workspace_dir=Path(settings.workspace_dir) if settings.workspace_dir else None,
     )
     data = DataDir(data_dir)
     with data.lock():

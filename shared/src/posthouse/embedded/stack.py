@@ -24,7 +24,10 @@ WORKER = "agent-worker"
 
 @dataclass(frozen=True)
 class StackOptions:
-    """What a user chooses; a port of 0 means any free one."""
+    """What a user chooses; a port of 0 means any free one.
+
+    Without ``workspace_dir`` the files of conversations lie in the data directory.
+    """
 
     http_port: int
     nats_port: int
@@ -33,6 +36,7 @@ class StackOptions:
     http_host: str = ports.LOOPBACK
     config: Path | None = None
     ready_file: Path | None = None
+    workspace_dir: Path | None = None
 
 
 class Stack:
@@ -48,6 +52,7 @@ class Stack:
         self._options = options
         self._prepare_bus = prepare_bus
         self._supervisor = Supervisor(self._publish)
+        self._workspaces = (options.workspace_dir or data.root / "workspaces").resolve()
         self._ready = False
         http, nats, postgres, memory, scheduler, *workers = ports.free_ports(5 + options.workers)
         self._http_port = options.http_port or http
@@ -143,6 +148,7 @@ class Stack:
             "POSTHOUSE_NATS_URL": self._nats.url,
             "POSTHOUSE_POSTGRES_DSN": self._postgres.dsn,
             "POSTHOUSE_EMBEDDED": "true",
+            "POSTHOUSE_WORKSPACE_DIR": str(self._workspaces),
         }
         if self._options.config:
             env[CONFIG_VARIABLE] = str(self._options.config.resolve())

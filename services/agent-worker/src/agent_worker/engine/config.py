@@ -4,6 +4,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from agent_worker.engine.cancellation import Cancellation
@@ -37,7 +38,8 @@ class RunConfig:
 
     ``model`` is ``provider/model``, '' = by ``tier``. ``messages`` hold the system message, the
     history and the new user messages. ``run_id`` must be the same for a resume. ``deadline_ms``
-    is Unix time. With ``on_text`` the model streams. ``transcript`` receives the new history:
+    is Unix time. ``workspace_root`` is where the conversation's files lie, '' = it has none. With
+    ``on_text`` the model streams. ``transcript`` receives the new history:
     commit it in this order.
     """
 
@@ -64,6 +66,7 @@ class RunConfig:
     result_limit: int = DEFAULT_RESULT_LIMIT
     deadline_ms: int | None = None
     language: Language | None = None
+    workspace_root: str = ""
 
     cancellation: Cancellation = field(default_factory=Cancellation)
     journal: Journal | None = None
@@ -105,6 +108,7 @@ def build_tool_context(config: RunConfig, idempotency_key: str = "") -> ToolCont
         run_id=config.run_id,
         idempotency_key=idempotency_key,
         send_func=config.send_func,
+        workspace=Path(config.workspace_root) if config.workspace_root else None,
         extras=config.tool_context_extras or ToolContextExtras(),
     )
 
