@@ -59,6 +59,8 @@ async def test_an_agent_request_gets_exactly_one_reply(cluster: Cluster) -> None
     await eventually(lambda: replies)
     # A second request proves that nothing else was on its way behind the first reply.
     unknown = await client.request("agent.main.poet", b'{"content":"hi"}', timeout=5)
+    role = await client.request("agent.main.researcher", b'{"content":"2+3"}', timeout=5)
+    unread = await client.request("agent.main.a=2", b'{"content":"hi"}', timeout=5)
     bad = await client.request("agent.main", b"not json", timeout=5)
     (reply,) = replies
     answer = json.loads(reply)
@@ -66,7 +68,10 @@ async def test_an_agent_request_gets_exactly_one_reply(cluster: Cluster) -> None
     assert "5" in answer["content"]
     assert "error" not in answer
     assert json.loads(unknown.data)["error"]["code"] == "unknown_role"
-    assert "agent://main" in json.loads(unknown.data)["content"]
+    assert "code-reviewer, main, researcher" in json.loads(unknown.data)["content"]
+    assert json.loads(role.data)["from"] == "agent://main/researcher"
+    assert "5" in json.loads(role.data)["content"]
+    assert json.loads(unread.data)["error"]["code"] == "address"
     assert json.loads(bad.data)["error"]["code"] == "bad_message"
     # A request is no conversation: nothing is stored on a subject of a stream.
     assert await cluster.messages(streams.OUTBOUND, "outbound.>") == []

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -18,9 +19,10 @@ from agent_worker import settings as numbers
 from agent_worker.adapters.jetstream import JetStreamEvents, JetStreamInbox, JetStreamPublisher
 from agent_worker.adapters.memory import RpcCallApi, RpcTurnApi
 from agent_worker.commands import Commands
-from agent_worker.llm.routing import build_client
+from agent_worker.llm.routing import RoutedClient, build_client
 from agent_worker.registry import load_tools
 from agent_worker.requests import AgentRequests
+from agent_worker.roles import RoleBook
 from agent_worker.turns.briefing import Agent, TurnTools
 from agent_worker.turns.feeds import Feeds
 from agent_worker.turns.heartbeat import Conversations, Heartbeat
@@ -30,7 +32,7 @@ from agent_worker.turns.outbox import Outbox
 from agent_worker.turns.worker import Worker
 from agent_worker.watchdog import Watchdog
 from posthouse import bootstrap, bus, health, readiness, service, subjects
-from posthouse.errors import PosthouseError, Unavailable
+from posthouse.errors import ConfigError, PosthouseError, Unavailable
 from posthouse.rpc import RpcClient
 from posthouse.settings import Settings
 
@@ -162,11 +164,25 @@ def build(settings: Settings, link: Link, agent: Agent, stop: asyncio.Event) -> 
     return Parts(worker, conversations, heartbeat, requests, feeds, watchdog)
 
 
+def load_roles(settings: Settings, llm: RoutedClient) -> RoleBook:
+    """The roles; those of the start must fit the models that there are. Raises ConfigError."""
+    book = RoleBook(Path(settings.agents_dir))
+    for role in book.current().by_name.values():
+        if role.model:
+            try:
+                llm.check(role.model)
+            except ConfigError as error:
+                raise ConfigError(f"role {role.name}: {error.message}") from error
+    return book
+
+
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Work until ``stop`` is set; then hand over at step borders and return."""
+    llm = build_client(settings)
     agent = Agent(
-        llm=build_client(settings),
+        llm=llm,
         tools=load_tools(settings),
+        roles=load_roles(settings, llm),
         deadline_s=settings.budgets.deadline_s,
         token_budget=settings.budgets.tokens,
     )

@@ -43,6 +43,12 @@ class ToolRegistry:
             raise ConfigError(f"tool {tool.name}: bad input_schema: {error}") from error
         self._entries[tool.name] = _Entry(tool, _function_schema(tool), check)
 
+    def narrowed(self, allows: Callable[[Tool], bool]) -> "ToolRegistry":
+        """A registry with those of these tools that are allowed, in the same order."""
+        narrowed = ToolRegistry()
+        narrowed._entries = {n: e for n, e in self._entries.items() if allows(e.tool)}
+        return narrowed
+
     def get(self, name: str) -> Tool | None:
         """The tool of that name, None if there is none."""
         entry = self._entries.get(name)

@@ -16,11 +16,19 @@ from agent_worker.engine import RunConfig, run
 from agent_worker.engine.journal import Recorded
 from agent_worker.ingress import AGENT_FIELDS
 from agent_worker.ports import CallApi
+from agent_worker.roles import Role
 from agent_worker.turns.briefing import Agent
 from posthouse import calls, subjects
 from posthouse.address import Address
 from posthouse.errors import Busy, PosthouseError
-from posthouse.messages import MAIN_AGENT, ErrorInfo, OutboundMessage, read_inbound, utc_now
+from posthouse.messages import (
+    MAIN_AGENT,
+    ErrorInfo,
+    InboundMessage,
+    OutboundMessage,
+    read_inbound,
+    utc_now,
+)
 from posthouse.texts import language_of, text
 from posthouse.turns import Step
 
@@ -45,19 +53,20 @@ class AgentRequests:
 
     async def answer(self, subject: str, body: bytes) -> OutboundMessage:
         """The reply to a request; an error is a reply too."""
-        agent = subjects.address(subject)
+        agent = MAIN_AGENT
         try:
+            agent = subjects.address(subject)
             if len(self._tasks) >= self._limit:
                 raise Busy("this worker answers enough requests already")
             message = read_inbound(body, subject, default_id=uuid4().hex, time=utc_now())
             message = message.model_copy(update=AGENT_FIELDS)
-            if agent != MAIN_AGENT:
-                known = str(MAIN_AGENT)
-                content = text(
-                    "unknown_role", language_of(message.content), role=str(agent), known=known
-                )
+            roles = self._agent.roles.current()
+            role = roles.by_name.get(_role_name(agent))
+            if role is None:
+                language = language_of(message.content)
+                content = text("unknown_role", language, role=agent, known=roles.names)
                 return _error(agent, content, ErrorInfo(code="unknown_role", message=content))
-            return await self._run(uuid4().hex, body, message.content, message.id)
+            return await self._run(uuid4().hex, body, message, role)
         except PosthouseError as error:
             info = ErrorInfo(
                 code=error.code,
@@ -68,7 +77,7 @@ class AgentRequests:
             return _error(agent, error.message, info)
 
     async def _run(
-        self, call_id: str, body: bytes, content: str, message_id: str
+        self, call_id: str, body: bytes, message: InboundMessage, role: Role
     ) -> OutboundMessage:
         task = asyncio.current_task()
         if task is None:
@@ -86,15 +95,18 @@ class AgentRequests:
             result = await run(
                 RunConfig(
                     llm_client=self._agent.llm,
-                    model="",
-                    tools=self._agent.tools,
+                    model=role.model,
+                    tier=role.tier,
+                    max_iterations=role.max_iterations,
+                    tools=self._agent.tools_of(role),
                     messages=[
-                        prompt.system_message(),
-                        {"role": "user", "content": content},
+                        prompt.system_message(role.prompt),
+                        {"role": "user", "content": message.content},
                     ],
-                    conversation=MAIN_AGENT,
-                    to=MAIN_AGENT,
-                    in_reply_to=(message_id,),
+                    agent_id=_path(message.conversation),
+                    conversation=message.conversation,
+                    to=message.from_,
+                    in_reply_to=(message.id,),
                     run_id=call_id,
                     deadline_ms=int((time.time() + self._agent.deadline_s) * 1000),
                     journal=_CallJournal(self._api, call_id, opened.epoch),
@@ -139,6 +151,15 @@ class _CallJournal:
             )
             self._next = n + 1
         return n
+
+
+def _path(agent: Address) -> str:
+    return f"{agent.domain}/{agent.id}" if agent.id else agent.domain
+
+
+def _role_name(agent: Address) -> str:
+    """The last part of the path: ``agent://main/researcher`` is the role researcher."""
+    return _path(agent).rpartition("/")[2]
 
 
 def _error(agent: Address, content: str, error: ErrorInfo) -> OutboundMessage:

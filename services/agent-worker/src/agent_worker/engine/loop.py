@@ -11,6 +11,7 @@ from agent_worker.engine.cancellation import Stopped, cancelled_from_outside
 from agent_worker.engine.config import RunConfig, TranscriptEntry
 from agent_worker.engine.execution import Executor
 from agent_worker.engine.exits import Exit, Tally, failed, model_failed, outbound
+from agent_worker.engine.fitting import fitted
 from agent_worker.engine.journal import RESPONSE, NoJournal
 from agent_worker.engine.pairs import paired, result
 from agent_worker.engine.reporting import Reporter
@@ -171,10 +172,11 @@ class _Run:
                 call | {"id": _call_id(self._config.run_id, iteration, index)}
                 for index, call in enumerate(calls)
             ]
+        message, cut = fitted(message)
         return {
             "message": message,
             "usage": response.usage._asdict(),
-            "finish_reason": response.finish_reason,
+            "finish_reason": "length" if cut else response.finish_reason,
             "model": response.model,
         }
 

@@ -8,6 +8,7 @@ import re
 
 _TAG = r"<(?P<close>/?)think(?:ing)?>"
 _OPENING_TAGS = ("<think>", "<thinking>")
+_MAX_TAG_CHARACTERS = len("</thinking>")
 _OPENING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 _TAGS = re.compile(_TAG, re.IGNORECASE)
 _CODE_OR_TAG = re.compile(
@@ -51,19 +52,21 @@ class VisibleText:
 
     def __init__(self) -> None:
         self._held = ""
+        self._depth = 0
         self._begun = False
 
     def add(self, piece: str) -> str:
         """The text that these characters make visible."""
         if self._begun:
             return piece
-        self._held = (self._held + piece).lstrip()
-        while opening := _OPENING.match(self._held):
-            end = _end_of_block(self._held, opening.end())
-            if end is None:
-                return ""
-            self._held = self._held[end:].lstrip()
-        if any(tag.startswith(self._held.lower()) for tag in _OPENING_TAGS):
+        self._held += piece
+        while self._skipped():
+            self._held = self._held.lstrip()
+            opening = _OPENING.match(self._held)
+            if opening is None:
+                break
+            self._held, self._depth = self._held[opening.end() :], 1
+        if self._depth or any(tag.startswith(self._held.lower()) for tag in _OPENING_TAGS):
             return ""
         return self.rest()
 
@@ -71,7 +74,23 @@ class VisibleText:
         """At the end: what was held back because it might have become a tag."""
         held, self._held = self._held, ""
         self._begun = True
-        return "" if _OPENING.match(held) else held
+        return "" if self._depth else held
+
+    def _skipped(self) -> bool:
+        """Drop what is inside the open block; True when none is open.
+
+        Blocks may be long and come in many pieces, so nothing is looked at twice.
+        """
+        position = 0
+        for match in _TAGS.finditer(self._held):
+            if self._depth == 0:
+                break
+            self._depth += -1 if match["close"] else 1
+            position = match.end()
+        self._held = self._held[position:]
+        if self._depth:  # a tag may have begun
+            self._held = self._held[-_MAX_TAG_CHARACTERS + 1 :]
+        return self._depth == 0
 
 
 def _end_of_block(text: str, position: int) -> int | None:

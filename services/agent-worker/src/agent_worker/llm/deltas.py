@@ -11,6 +11,12 @@ from typing import Any
 
 import orjson
 
+from agent_worker.llm.surrogates import Halves, joined
+
+# More than can be stored, and a bound for a stream that never ends.
+MAX_CHARACTERS = 1024 * 1024
+CALL_CHARACTERS = 100
+
 
 @dataclass(slots=True)
 class _Call:
@@ -36,7 +42,14 @@ class StreamedAnswer:
         self._calls: list[_Call] = []
         self._usage: Any = None
         self._choice_seen = False
+        self._halves = Halves()
+        self._characters = 0
         self.finish_reason = ""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has more than ``MAX_CHARACTERS``: then the rest is not worth reading."""
+        return self._characters > MAX_CHARACTERS
 
     def add(self, data: dict[str, Any]) -> str:
         """Take in an object of the stream; returns the text that it adds."""
@@ -58,22 +71,25 @@ class StreamedAnswer:
             message["reasoning_content"] = "".join(self._reasoning)
         if self._calls:
             message["tool_calls"] = [call.to_wire() for call in self._calls]
-        choice = {"index": 0, "message": message, "finish_reason": self._outcome()}
+        choice = {"index": 0, "message": joined(message), "finish_reason": self._outcome()}
         return {"choices": [choice], "usage": self._usage}
 
     def _outcome(self) -> str:
         """A call whose arguments are broken off was cut off, whatever the server calls it."""
+        if self.is_full:
+            return "length"
         whole = all(_is_whole(call) for call in self._calls if call.name)
         return self.finish_reason if whole else "length"
 
     def _add_delta(self, delta: Any) -> str:
         if not isinstance(delta, dict):
             return ""
-        text = _text(delta.get("content"))
+        text = self._halves.add(_text(delta.get("content")))
         if text:
             self._text.append(text)
         if reasoning := _text(delta.get("reasoning_content") or delta.get("reasoning")):
             self._reasoning.append(reasoning)
+        self._characters += len(text) + len(reasoning)
         pieces = delta.get("tool_calls")
         for piece in pieces if isinstance(pieces, list) else ():
             if isinstance(piece, dict):
@@ -88,10 +104,10 @@ class StreamedAnswer:
         # The first value wins: some repeat both in each piece, and some change the id midway.
         call.id, call.name = call.id or id, call.name or name
         arguments = function.get("arguments")
-        if isinstance(arguments, str):
-            call.arguments.append(arguments)
-        elif arguments is not None:
-            call.arguments.append(orjson.dumps(arguments).decode())
+        if arguments is not None:
+            text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+            call.arguments.append(text)
+            self._characters += len(text)
         known = ("index", "id", "type", "function")
         call.more |= {key: value for key, value in piece.items() if key not in known}
 
@@ -104,13 +120,14 @@ class StreamedAnswer:
             return candidates[-1]
         call = _Call(index)
         self._calls.append(call)
+        self._characters += CALL_CHARACTERS
         return call
 
 
 def _begins_another(call: _Call, id: str, function: dict[str, Any]) -> bool:
     """Whether a piece that could go on with ``call`` is a call of its own."""
     name, arguments = function.get("name"), function.get("arguments")
-    if name and _is_object(call) and str(arguments or "").lstrip().startswith("{"):
+    if name and str(arguments or "").lstrip().startswith("{") and _is_object(call):
         return True  # two whole ones under one id
     differs = bool(id and call.id and id != call.id)
     if call.index is None:

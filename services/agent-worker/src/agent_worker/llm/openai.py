@@ -24,6 +24,7 @@ from agent_worker.llm.client import Answering, ChatRequest, ChatResponse, TextDe
 from agent_worker.llm.errors import BadModelRequest, IncompleteAnswer, ModelUnavailable
 from agent_worker.llm.failures import Failure, inner_error, retry_after_s, to_error
 from agent_worker.llm.streaming import AnswerStream
+from agent_worker.llm.surrogates import joined, loads
 from agent_worker.llm.transport import build_transport
 from posthouse.errors import ConfigError, TransientError
 from posthouse.settings import ProviderSettings
@@ -164,7 +165,7 @@ class OpenAIClient:
         self, reply: httpx.Response, content: bytes, request: ChatRequest, model: str
     ) -> ChatResponse:
         try:
-            payload = orjson.loads(content)
+            payload = joined(loads(content))
         except orjson.JSONDecodeError as error:
             if reply.is_success:
                 raise IncompleteAnswer(f"{model}: the body is not JSON", model=model) from error

@@ -62,6 +62,10 @@ class RoutedClient:
                     raise
                 log.warning("model.next", model=model, code=error.code)
 
+    def check(self, model: str) -> None:
+        """Raises ConfigError for a model of no provider."""
+        self._client(model)
+
     async def aclose(self) -> None:
         """Close every provider's client."""
         for client in self._clients.values():

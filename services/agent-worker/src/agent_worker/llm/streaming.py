@@ -11,6 +11,7 @@ from agent_worker.llm.deltas import StreamedAnswer
 from agent_worker.llm.errors import IncompleteAnswer, ModelUnavailable
 from agent_worker.llm.failures import Failure, inner_error, to_error
 from agent_worker.llm.sse import ServerEvent, SseParser
+from agent_worker.llm.surrogates import loads
 
 DONE = "[DONE]"
 # After [DONE] a server ends its response at once, and the connection can be used again; one that
@@ -66,14 +67,14 @@ class AnswerStream:
 
     async def _read(self) -> AsyncIterator[str]:
         parser = SseParser()
-        while not self._done:
+        while not self._done and not self._answer.is_full:
             chunk = await self._chunk()
             for event in parser.close() if chunk is None else parser.feed(chunk):
                 if not self._done and (text := self._take(event)):
                     yield text
             if chunk is None:
                 break
-        if not self._done and not self._answer.finish_reason:
+        if not self._done and not self._answer.is_full and not self._answer.finish_reason:
             raise IncompleteAnswer(f"{self._model}: the stream broke off", model=self._model)
 
     async def _chunk(self) -> bytes | None:
@@ -93,7 +94,7 @@ class AnswerStream:
             self._done = True
             return ""
         try:
-            data = orjson.loads(event.data)
+            data = loads(event.data)
         except orjson.JSONDecodeError as error:
             raise IncompleteAnswer(f"{self._model}: not JSON in the stream") from error
         if event.event == "error" and not (isinstance(data, dict) and data.get("error")):

@@ -11,6 +11,7 @@ from agent_worker.events import EventWriter
 from agent_worker.llm.client import LLMClient
 from agent_worker.ports import EventLog, TurnApi
 from agent_worker.registry import ToolRegistry
+from agent_worker.roles import Role, RoleBook
 from agent_worker.tool import ToolContextExtras
 from agent_worker.turns.exchanges import user_message, whole_exchanges
 from agent_worker.turns.feeds import Feeds
@@ -29,8 +30,13 @@ class Agent(NamedTuple):
 
     llm: LLMClient
     tools: ToolRegistry
+    roles: RoleBook
     deadline_s: float
     token_budget: int | None = None
+
+    def tools_of(self, role: Role) -> ToolRegistry:
+        """What a role may use."""
+        return self.tools.narrowed(role.allows)
 
 
 class TurnTools(NamedTuple):
@@ -94,6 +100,7 @@ def run_config(
 ) -> RunConfig:
     """Everything the engine gets for this turn."""
     newest = begun.messages[-1].body
+    role = agent.roles.current().main
 
     async def event(event_type: str, payload: dict[str, object]) -> None:
         writer.emit(event_type, payload)
@@ -103,10 +110,12 @@ def run_config(
 
     return RunConfig(
         llm_client=agent.llm,
-        model="",
-        tools=agent.tools,
+        model=role.model,
+        tier=role.tier,
+        max_iterations=role.max_iterations,
+        tools=agent.tools_of(role),
         messages=[
-            prompt.system_message(),
+            prompt.system_message(role.prompt),
             *whole_exchanges(begun.history),
             *(user_message(message.body) for message in begun.messages),
         ],

@@ -1,0 +1,1 @@
+"""The files of a conversation: every tool that touches them goes through ``files.Workspace``."""
