@@ -9,7 +9,7 @@ from nats.aio.client import Client
 
 from gateway import app as application
 from gateway import registry
-from gateway.adapters.http_egress import HttpEgress
+from gateway.adapters.http_egress import HttpPosts
 from gateway.adapters.nats_checks import State
 from gateway.adapters.nats_dead_letters import NatsDeadLetters
 from gateway.adapters.nats_feeds import NatsFeeds
@@ -27,6 +27,7 @@ from gateway.ports import Channel
 from gateway.settings import JETSTREAM_TIMEOUT_S, DeliveryLimits
 from gateway.streaming import EventStreams
 from posthouse import bootstrap, bus, health, service
+from posthouse.egress.http import HttpEgress
 from posthouse.rpc import RpcClient
 from posthouse.settings import Settings
 
@@ -38,8 +39,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
 
     Raises Drift, Unavailable and ConfigError.
     """
-    async with HttpEgress() as egress:
-        await _serve(settings, registry.discover(settings, egress), stop)
+    async with HttpEgress() as http:
+        await _serve(settings, registry.discover(settings, HttpPosts(http)), stop)
 
 
 async def _serve(settings: Settings, channels: dict[str, Channel], stop: asyncio.Event) -> None:

@@ -12,13 +12,8 @@ PUBLISH_TIMEOUT_S = 2.5
 JETSTREAM_TIMEOUT_S = 2.0
 MEMORY_TIMEOUT_S = 3.0
 
-# Calls to the outside: to find and to reach a server, and then for its answer.
-EGRESS_CONNECT_TIMEOUT_S = 5.0
-EGRESS_BODY_TIMEOUT_S = 2.0
-EGRESS_TIMEOUT_S = 20.0
-MAX_ANSWER_BYTES = 4096
-# A server that asks for a longer pause is asked again all the same.
-MAX_RETRY_AFTER_S = 3600.0
+# Longest time that a callback may take to answer.
+CALLBACK_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)

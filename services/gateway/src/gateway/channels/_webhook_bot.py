@@ -6,7 +6,7 @@ from pydantic import Field
 
 from gateway.bots import Place, read_secret
 from gateway.egress import Refused, Target
-from gateway.settings import EGRESS_TIMEOUT_S
+from gateway.settings import CALLBACK_TIMEOUT_S
 from gateway.signatures import Secret
 from posthouse.settings import Section
 
@@ -23,7 +23,7 @@ class WebhookBot(Section):
     schemes: tuple[Scheme, ...] = Field(("standard", "github"), min_length=1)
     window_s: float = Field(300.0, gt=0)
     callback_url: str = ""
-    callback_timeout_s: float = Field(EGRESS_TIMEOUT_S, gt=0, le=EGRESS_TIMEOUT_S)
+    callback_timeout_s: float = Field(CALLBACK_TIMEOUT_S, gt=0, le=CALLBACK_TIMEOUT_S)
     allow_private_callback: bool = False
 
     def secrets(self, place: Place) -> list[Secret]:
