@@ -104,6 +104,21 @@ class SchedulerSettings(Section):
     min_interval_s: float = Field(1.0, ge=1)
 
 
+class FetchSettings(Section):
+    """The tool ``fetch``. A host that begins with a dot stands for all names below it."""
+
+    allow_private: tuple[str, ...] = ()
+
+
+class WebSearchSettings(Section):
+    """The tool ``web_search``; without a provider it says that it is not configured."""
+
+    provider: Literal["", "searxng", "brave", "tavily"] = ""
+    base_url: str = ""
+    api_key_env: str = ""
+    api_key_file: str = ""
+
+
 class Settings(BaseSettings):
     """All of ``posthouse.yaml``; every service reads the same file and takes its part."""
 
@@ -126,6 +141,8 @@ class Settings(BaseSettings):
     shell: bool = False
     workers: int = Field(2, ge=0)
     slots: int = Field(16, ge=1)
+    fetch: FetchSettings = FetchSettings()
+    web_search: WebSearchSettings = WebSearchSettings()
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)
     tiers: TierSettings = TierSettings()
     routes: tuple[dict[str, Any], ...] = ()
