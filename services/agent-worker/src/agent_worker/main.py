@@ -185,6 +185,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         roles=load_roles(settings, llm),
         deadline_s=settings.budgets.deadline_s,
         token_budget=settings.budgets.tokens,
+        workspace_dir=settings.workspace_dir,
     )
     link = Link(settings.nats_url)
     ready = asyncio.Event()

@@ -100,7 +100,7 @@ class AgentRequests:
                     max_iterations=role.max_iterations,
                     tools=self._agent.tools_of(role),
                     messages=[
-                        prompt.system_message(role.prompt),
+                        prompt.system_message(role.prompt, prompt.directory(message.metadata)),
                         {"role": "user", "content": message.content},
                     ],
                     agent_id=_path(message.conversation),

@@ -17,6 +17,7 @@ from agent_worker.turns.exchanges import user_message, whole_exchanges
 from agent_worker.turns.feeds import Feeds
 from agent_worker.turns.journal import TurnJournal
 from agent_worker.turns.notices import Notices
+from agent_worker.workspace.location import root_of
 from posthouse import events, subjects
 from posthouse.messages import MAIN_AGENT, ErrorInfo, OutboundMessage
 from posthouse.texts import language_of, text
@@ -26,13 +27,17 @@ GIVEN_UP = "turn_failed"
 
 
 class Agent(NamedTuple):
-    """What every turn of a worker runs with; deadline in seconds."""
+    """What every turn of a worker runs with; deadline in seconds.
+
+    Without ``workspace_dir`` conversations have no files.
+    """
 
     llm: LLMClient
     tools: ToolRegistry
     roles: RoleBook
     deadline_s: float
     token_budget: int | None = None
+    workspace_dir: str = ""
 
     def tools_of(self, role: Role) -> ToolRegistry:
         """What a role may use."""
@@ -101,6 +106,7 @@ def run_config(
     """Everything the engine gets for this turn."""
     newest = begun.messages[-1].body
     role = agent.roles.current().main
+    workspace = root_of(agent.workspace_dir, newest.conversation)
 
     async def event(event_type: str, payload: dict[str, object]) -> None:
         writer.emit(event_type, payload)
@@ -115,7 +121,7 @@ def run_config(
         max_iterations=role.max_iterations,
         tools=agent.tools_of(role),
         messages=[
-            prompt.system_message(role.prompt),
+            prompt.system_message(role.prompt, prompt.directory(newest.metadata, workspace)),
             *whole_exchanges(begun.history),
             *(user_message(message.body) for message in begun.messages),
         ],
@@ -129,6 +135,7 @@ def run_config(
         run_id=begun.manifest.run_id,
         deadline_ms=begun.manifest.deadline_ms,
         language=language_of(newest.content),
+        workspace_root=workspace,
         cancellation=cancellation,
         journal=record,
         events=event,

@@ -7,7 +7,6 @@ directory of its own, where only this user can make one. Writing puts a new file
 the old one, so it never changes what a hard link shares.
 """
 
-import errno
 import os
 import secrets
 import stat
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from agent_worker.tool import ToolContext, ToolError
-from agent_worker.workspace import paths
+from agent_worker.workspace import paths, problems
 from agent_worker.workspace.paths import Parts
 
 # More is not looked at: the walk stays within seconds.
@@ -61,12 +60,20 @@ class Workspace:
         """A regular file, to read. Never blocks, whatever lies there."""
         path = _path(parts)
         if not parts:
-            raise _is_folder(path)
-        with self._folder(parts[:-1], path) as folder, _told(path):
+            raise problems.is_folder(path)
+        with self._folder(parts[:-1], path) as folder, problems.told(path):
             descriptor = os.open(parts[-1], _READ, dir_fd=folder)
             with os.fdopen(descriptor, "rb") as file:
-                _check_regular(os.fstat(descriptor), path)
+                problems.check_regular(os.fstat(descriptor), path)
                 yield file
+
+    def contents(self, parts: Parts, limit: int) -> bytes:
+        """All of a regular file. Raises ToolError if that is more than ``limit`` bytes."""
+        with self.open(parts) as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise ToolError(f"{_path(parts)} is larger than {limit >> 20} MiB. Use grep.")
+        return data
 
     def replace(self, parts: Parts, data: bytes, limit: int) -> bool:
         """Write a file: afterwards it has ``data``, or what it had before; True if it is new.
@@ -75,12 +82,12 @@ class Workspace:
         """
         path = _path(parts)
         if not parts:
-            raise _is_folder(path)
-        self._make_root()
-        with self._folder(parts[:-1], path, create=True) as folder, _told(path):
+            raise problems.is_folder(path)
+        self.create()
+        with self._folder(parts[:-1], path, create=True) as folder, problems.told(path):
             before = _status(parts[-1], folder)
             if before is not None:
-                _check_regular(before, path)
+                problems.check_regular(before, path)
             self._check_room(len(data) - (before.st_size if before else -ENTRY_BYTES), limit)
             mode = stat.S_IMODE(before.st_mode) & 0o777 if before else _FILE_MODE
             _put(parts[-1], data, mode, folder)
@@ -99,12 +106,23 @@ class Workspace:
             for name, status in self._entries(parts, must_be_there=parts == below):
                 seen += 1
                 if seen > MAX_ENTRIES:
-                    raise ToolError(f"more than {MAX_ENTRIES:,} files; name a folder to look in.")
+                    raise ToolError(f"there are more than {MAX_ENTRIES:,} files; name a folder.")
                 if stat.S_ISDIR(status.st_mode) and len(parts) < paths.MAX_DEPTH:
                     folders.append((*parts, name))
                 elif stat.S_ISREG(status.st_mode) and not name.startswith(PART_PREFIX):
                     yield Found((*parts, name), status.st_size, status.st_mtime)
             waiting += reversed(folders)
+
+    def find(self, below: Parts) -> Iterator[Found]:
+        """The file itself, or what ``walk`` finds below the folder."""
+        if below:
+            with self._folder(below[:-1], _path(below)) as folder:
+                status = _status(below[-1], folder)
+            if status is not None and not stat.S_ISDIR(status.st_mode):
+                problems.check_regular(status, _path(below))
+                yield Found(below, status.st_size, status.st_mtime)
+                return
+        yield from self.walk(below)
 
     def used(self) -> int:
         """Bytes of all files; each counts 4 kB at least, so that their number is bounded too."""
@@ -113,8 +131,8 @@ class Workspace:
     def _entries(self, parts: Parts, must_be_there: bool) -> list[tuple[str, os.stat_result]]:
         try:
             with self._folder(parts, _path(parts)) as folder, os.scandir(folder) as entries:
-                names = sorted(entry.name for entry in entries)
-                listed = [(name, _status(name, folder)) for name in names if _is_text(name)]
+                names = sorted(e.name for e in entries if paths.can_be_named(e.name))
+                listed = [(name, _status(name, folder)) for name in names]
         except (ToolError, OSError):
             if must_be_there and parts:
                 raise
@@ -129,17 +147,19 @@ class Workspace:
                 f"{more:,}. Write less, or empty files that are not needed."
             )
 
-    def _make_root(self) -> None:
-        with _told(str(self.root)):
-            self.root.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+    def create(self) -> None:
+        """Make the directory, for this user alone."""
+        with problems.told(str(self.root)):
+            self.root.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            self.root.mkdir(mode=_FOLDER_MODE, exist_ok=True)
 
     @contextmanager
     def _folder(self, parts: Parts, path: str, create: bool = False) -> Iterator[int]:
         """A descriptor of a folder; ``path`` is what the model asked for."""
-        with _told(path):
+        with problems.told(path):
             folder = os.open(self.root, _FOLDER)
         try:
-            with _told(path):
+            with problems.told(path):
                 for name in parts:
                     if create:
                         with suppress(FileExistsError):
@@ -150,3 +170,45 @@ class Workspace:
             yield folder
         finally:
             os.close(folder)
+
+
+def of(ctx: ToolContext) -> Workspace:
+    """The workspace of the conversation that calls. Raises ToolError if it has none."""
+    if ctx.workspace is None:
+        raise ToolError("this request belongs to no conversation, and so it has no files.")
+    return Workspace(ctx.workspace)
+
+
+def _put(name: str, data: bytes, mode: int, folder: int) -> None:
+    """Write a part file and rename it: others see the old file or the whole new one."""
+    _remove_left_overs(folder)
+    part = PART_PREFIX + secrets.token_hex(8)
+    with os.fdopen(os.open(part, _CREATE, _FILE_MODE, dir_fd=folder), "wb") as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(part, dir_fd=folder)
+            raise
+
+
+def _remove_left_overs(folder: int) -> None:
+    """Parts of killed workers. One that still writes, without owning the turn, fails then."""
+    for name in os.listdir(folder):
+        if name.startswith(PART_PREFIX):
+            with suppress(FileNotFoundError, IsADirectoryError):
+                os.unlink(name, dir_fd=folder)
+
+
+def _status(name: str, folder: int) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _path(parts: Parts) -> str:
+    return "/".join(parts) or "the working directory"

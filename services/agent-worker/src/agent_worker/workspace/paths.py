@@ -40,6 +40,11 @@ def parse(path: str, root: Path) -> Parts:
     return tuple(parts)
 
 
+def can_be_named(name: str) -> bool:
+    """False for names on the disk that ``parse`` refuses; they are not shown either."""
+    return not _UNPRINTABLE.search(name) and "\\" not in name
+
+
 def shown(path: str) -> str:
     """A path of a model in an error: quoted, and not too long."""
     short = path if len(path) <= SHOWN_CHARACTERS else path[:SHOWN_CHARACTERS] + "…"
