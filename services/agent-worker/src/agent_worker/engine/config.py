@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agent_worker.engine.cancellation import Cancellation
+from agent_worker.engine.compression import CompressConfig
 from agent_worker.engine.journal import Journal
 from agent_worker.llm.client import LLMClient, Message, Tier
 from agent_worker.registry import ToolRegistry
@@ -70,6 +71,7 @@ class RunConfig:
 
     cancellation: Cancellation = field(default_factory=Cancellation)
     journal: Journal | None = None
+    auto_compress: CompressConfig | None = None
     progress_notifier: ProgressNotifier | None = None
     events: EventHook | None = None
     on_text: TextHook | None = None

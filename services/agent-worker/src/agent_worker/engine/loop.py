@@ -8,6 +8,7 @@ from typing import Any
 
 from agent_worker.engine.batch import Batch
 from agent_worker.engine.cancellation import Stopped, cancelled_from_outside
+from agent_worker.engine.compression import Compressor
 from agent_worker.engine.config import RunConfig, TranscriptEntry
 from agent_worker.engine.execution import Executor
 from agent_worker.engine.exits import Exit, Tally, failed, model_failed, outbound
@@ -74,6 +75,8 @@ class _Run:
         self._reporter = Reporter(config)
         self._executor = Executor(config, self._journal, self._reporter, self._border)
         self._messages = paired(config.messages)
+        compress = config.auto_compress
+        self._compressor = Compressor(compress, config.model) if compress else None
         self._open: Batch | None = None
 
     async def iterate(self) -> Exit:
@@ -126,9 +129,11 @@ class _Run:
         if iteration > 1:
             await self._reporter.thinking()
         config = self._config
+        tools = config.tools.schemas_for(config.agent_id)
+        await self._fit_window(tools)
         request = ChatRequest(
             messages=self._messages,
-            tools=config.tools.schemas_for(config.agent_id),
+            tools=tools,
             max_tokens=config.max_tokens,
             temperature=config.temperature,
             model_hints=ModelHints(tier=config.tier),
@@ -143,6 +148,13 @@ class _Run:
         except Exception as error:
             raise _ModelFailed(error) from error
         return self._body(response, iteration)
+
+    async def _fit_window(self, tools: list[dict[str, Any]]) -> None:
+        if self._compressor is None:
+            return
+        if fitted := await self._compressor.fit(self._messages, tools):
+            self._messages = fitted.messages
+            await self._reporter.compressed(fitted.before, fitted.after)
 
     async def _call_model(self, request: ChatRequest, iteration: int) -> ChatResponse:
         client, on_text = self._config.llm_client, self._config.on_text

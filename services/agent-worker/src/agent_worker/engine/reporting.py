@@ -55,6 +55,12 @@ class Reporter:
             self._lines.append(content)
             await self._notify()
 
+    async def compressed(self, before: int, after: int) -> None:
+        """The prompt was made smaller; in tokens."""
+        if self._notifier is not None:
+            self._lines.append(text("compressed", self._language, before=before, after=after))
+            await self._notify()
+
     async def tool_started(self, label: str, payload: dict[str, Any]) -> int:
         """A call begins; returns its slot."""
         await self.event(events.TOOL_STARTED, payload)
