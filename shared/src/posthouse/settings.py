@@ -192,7 +192,9 @@ def load(file: Path | None = None) -> Settings:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = [str(part) for part in first["loc"]]
-        raise ConfigError(f"{_source(file, path)}: {'.'.join(path)}: {first['msg']}") from error
+        unknown = first["type"] == "extra_forbidden"
+        reason = "there is no such key" if unknown else first["msg"]
+        raise ConfigError(f"{_source(file, path)}: {'.'.join(path)}: {reason}") from error
 
 
 def _file_from_environment() -> Path | None:

@@ -112,7 +112,10 @@ async def test_a_key_that_is_not_set(server: ModelServer, monkeypatch: pytest.Mo
     server.will(ANSWER)
     monkeypatch.delenv(KEY)
     (finding,) = await examine(server.base_url)
-    assert (finding.state, finding.text) == ("failed", f"providers.acme: {KEY} is not set")
+    assert (finding.state, finding.text) == (
+        "failed",
+        f"providers.acme.api_key_env: the environment variable {KEY} is not set or empty",
+    )
     assert f"`export {KEY}=<your key>`" in finding.remedy
     assert "providers.acme.api_key_env" in finding.remedy
     monkeypatch.setenv(KEY, "secret-1")
@@ -134,7 +137,7 @@ async def test_a_model_of_no_provider(server: ModelServer) -> None:
     server.will(ANSWER)
     good, bad = await examine(server.base_url, "acme/m-1", "other/m-1")
     assert good.state == "ok"
-    assert "the providers are acme" in bad.text
+    assert "known providers: acme" in bad.text
     assert "tiers.standard" in bad.remedy
 
 

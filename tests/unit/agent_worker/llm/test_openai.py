@@ -418,7 +418,7 @@ async def test_build_reads_the_key_from_environment_or_file(
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"api_key_env": "POSTHOUSE_NO_SUCH_KEY"}, "POSTHOUSE_NO_SUCH_KEY is not set"),
+        ({"api_key_env": "POSTHOUSE_NO_SUCH_KEY"}, "POSTHOUSE_NO_SUCH_KEY is not set or empty"),
         ({"api_key_file": "/no/such/file"}, "/no/such/file"),
         ({"tool_mode": "json_schema"}, "tool_mode"),
     ],

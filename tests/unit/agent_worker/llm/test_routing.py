@@ -100,7 +100,7 @@ async def test_the_last_failure_of_a_tier_is_raised() -> None:
 async def test_an_unknown_model_names_the_providers(model: str) -> None:
     routed = RoutedClient({"a": Provider(), "b": Provider()}, TIERS)
 
-    with pytest.raises(ConfigError, match="the providers are a, b"):
+    with pytest.raises(ConfigError, match="known providers: a, b"):
         await routed.chat(asking(model))
 
 

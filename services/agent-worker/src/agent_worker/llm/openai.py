@@ -219,7 +219,10 @@ def _api_key(name: str, provider: ProviderSettings) -> str:
     if provider.api_key_env:
         key = os.environ.get(provider.api_key_env, "").strip()
         if not key:
-            raise ConfigError(f"providers.{name}: {provider.api_key_env} is not set")
+            raise ConfigError(
+                f"providers.{name}.api_key_env: the environment variable {provider.api_key_env} is "
+                "not set or empty"
+            )
         return key
     if provider.api_key_file:
         try:

@@ -129,4 +129,4 @@ def _check(key: str, model: str, providers: Mapping[str, ProviderSettings]) -> N
 
 
 def _known(providers: Mapping[str, object]) -> str:
-    return f"the providers are {', '.join(sorted(providers)) or 'none'}"
+    return f"known providers: {', '.join(sorted(providers)) or 'none'}"
