@@ -53,6 +53,7 @@ class ProviderSettings(Section):
     models: tuple[str, ...] = ()
     tool_mode: Literal["native", "json_schema"] = "native"
     stream: bool = True
+    context_tokens: int = Field(32_000, ge=1000, description="tokens of its models' windows")
     embedding_model: str = ""
     prices: dict[str, dict[str, float]] = Field(default_factory=dict)
 

@@ -183,6 +183,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         llm=llm,
         tools=load_tools(settings),
         roles=load_roles(settings, llm),
+        window=llm.context_tokens,
         deadline_s=settings.budgets.deadline_s,
         token_budget=settings.budgets.tokens,
         workspace_dir=settings.workspace_dir,

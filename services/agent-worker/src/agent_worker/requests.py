@@ -13,6 +13,7 @@ import structlog
 
 from agent_worker import prompt
 from agent_worker.engine import RunConfig, run
+from agent_worker.engine.compression import CompressConfig
 from agent_worker.engine.journal import Recorded
 from agent_worker.ingress import AGENT_FIELDS
 from agent_worker.ports import CallApi
@@ -99,6 +100,7 @@ class AgentRequests:
                     tier=role.tier,
                     max_iterations=role.max_iterations,
                     tools=self._agent.tools_of(role),
+                    auto_compress=CompressConfig(self._agent.window(role.model, role.tier)),
                     messages=[
                         prompt.system_message(role.prompt, prompt.directory(message.metadata)),
                         {"role": "user", "content": message.content},

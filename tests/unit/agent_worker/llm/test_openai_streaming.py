@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from agent_worker.llm import errors
 from agent_worker.llm.client import ChatRequest, ChatResponse, TextDelta
+from agent_worker.llm.deltas import MAX_CHARACTERS
 from agent_worker.llm.openai import OpenAIClient, Patience
 from posthouse.errors import PosthouseError
 from tests.support.model_server import (
@@ -210,3 +211,30 @@ async def test_a_call_that_is_given_up_ends_at_the_server(
     async with aclosing(client.chat_stream(REQUEST)) as pieces:
         await anext(pieces)
     await eventually(ended.is_set)
+
+
+async def test_a_character_in_two_deltas_is_one(server: ModelServer, client: OpenAIClient) -> None:
+    half = b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\n'
+    server.will(stream(half % rb"a \ud83d", half % rb"\ude42 b", delta(finish="stop"), DONE))
+    pieces, response = await streamed(client)
+    assert pieces == ["a ", "🙂 b"]
+    assert response.message["content"] == "a 🙂 b"
+
+    server.will(stream(half % rb"alone \ud83d", delta(finish="stop"), DONE))
+    pieces, response = await streamed(client)
+    assert pieces == ["alone "]
+    assert response.message["content"] == "alone "
+
+
+async def test_a_stream_without_end_is_cut_off(server: ModelServer, client: OpenAIClient) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        while True:
+            yield delta("x" * 10_000)
+
+    async def answer(request: Request) -> Response:
+        return StreamingResponse(body(), media_type="text/event-stream")
+
+    server.will(answer)
+    pieces, response = await streamed(client)
+    assert response.finish_reason == "length"
+    assert MAX_CHARACTERS < len("".join(pieces)) < MAX_CHARACTERS + 20_000

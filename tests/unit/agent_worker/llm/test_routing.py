@@ -190,3 +190,12 @@ async def test_what_was_said_is_not_said_again_by_another_model() -> None:
 async def test_a_stream_of_no_provider_is_a_configuration_error() -> None:
     with pytest.raises(ConfigError, match="write provider/model"):
         await streamed(RoutedClient({}, TIERS), asking("nobody/x"))
+
+
+def test_the_window_is_that_of_the_smallest_model_that_may_answer() -> None:
+    tiers = TierSettings(economy=("a/small",), standard=("a/mid", "b/mid"))
+    routed = RoutedClient({"a": Provider(), "b": Provider()}, tiers, {"a": 9000, "b": 5000})
+
+    assert routed.context_tokens("", "economy") == 9000
+    assert routed.context_tokens("", "standard") == 5000
+    assert routed.context_tokens("a/other", "standard") == 9000

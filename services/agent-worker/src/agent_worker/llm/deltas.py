@@ -105,7 +105,7 @@ class StreamedAnswer:
         call.id, call.name = call.id or id, call.name or name
         arguments = function.get("arguments")
         if arguments is not None:
-            text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+            text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
             call.arguments.append(text)
             self._characters += len(text)
         known = ("index", "id", "type", "function")

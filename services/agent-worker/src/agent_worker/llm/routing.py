@@ -11,7 +11,14 @@ from dataclasses import replace
 import structlog
 
 from agent_worker import llm
-from agent_worker.llm.client import Answering, ChatRequest, ChatResponse, LLMClient
+from agent_worker.llm.client import (
+    Answering,
+    ChatRequest,
+    ChatResponse,
+    LLMClient,
+    ModelHints,
+    Tier,
+)
 from posthouse import discovery
 from posthouse.errors import ConfigError, TransientError
 from posthouse.settings import ProviderSettings, Settings, TierSettings
@@ -26,9 +33,15 @@ Build = Callable[[str, ProviderSettings], LLMClient]
 class RoutedClient:
     """All configured providers behind one client."""
 
-    def __init__(self, clients: Mapping[str, LLMClient], tiers: TierSettings) -> None:
+    def __init__(
+        self,
+        clients: Mapping[str, LLMClient],
+        tiers: TierSettings,
+        windows: Mapping[str, int] | None = None,
+    ) -> None:
         self._clients = clients
         self._tiers = tiers
+        self._windows = windows or {}
 
     async def chat(self, request: ChatRequest) -> ChatResponse:
         """Answer once. In a tier, a model that fails in passing is followed by the next one.
@@ -61,6 +74,13 @@ class RoutedClient:
                 if said or number == len(candidates):
                     raise
                 log.warning("model.next", model=model, code=error.code)
+
+    def context_tokens(self, model: str, tier: Tier) -> int:
+        """The smallest window, in tokens, of the models that may answer such a request."""
+        candidates = self._candidates(
+            ChatRequest(messages=(), model=model, model_hints=ModelHints(tier))
+        )
+        return min(self._windows[candidate.partition("/")[0]] for candidate in candidates)
 
     def check(self, model: str) -> None:
         """Raises ConfigError for a model of no provider."""
@@ -116,7 +136,8 @@ def build_client(settings: Settings) -> RoutedClient:
                 f"{', '.join(sorted(kinds))}"
             )
         clients[name] = kinds[provider.kind](name, provider)
-    return RoutedClient(clients, settings.tiers)
+    windows = {name: provider.context_tokens for name, provider in settings.providers.items()}
+    return RoutedClient(clients, settings.tiers, windows)
 
 
 def _check(key: str, model: str, providers: Mapping[str, ProviderSettings]) -> None:

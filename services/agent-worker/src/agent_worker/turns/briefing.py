@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from agent_worker import prompt
 from agent_worker.engine import Cancellation, RunConfig
+from agent_worker.engine.compression import CompressConfig
 from agent_worker.engine.journal import RESPONSE, Journal
 from agent_worker.events import EventWriter
-from agent_worker.llm.client import LLMClient
+from agent_worker.llm.client import LLMClient, Tier
 from agent_worker.ports import EventLog, TurnApi
 from agent_worker.registry import ToolRegistry
 from agent_worker.roles import Role, RoleBook
@@ -29,12 +30,14 @@ GIVEN_UP = "turn_failed"
 class Agent(NamedTuple):
     """What every turn of a worker runs with; deadline in seconds.
 
-    Without ``workspace_dir`` conversations have no files.
+    ``window`` tells the tokens that a model, or else a tier, takes. Without ``workspace_dir``
+    conversations have no files.
     """
 
     llm: LLMClient
     tools: ToolRegistry
     roles: RoleBook
+    window: Callable[[str, Tier], int]
     deadline_s: float
     token_budget: int | None = None
     workspace_dir: str = ""
@@ -120,6 +123,7 @@ def run_config(
         tier=role.tier,
         max_iterations=role.max_iterations,
         tools=agent.tools_of(role),
+        auto_compress=CompressConfig(agent.window(role.model, role.tier)),
         messages=[
             prompt.system_message(role.prompt, prompt.directory(newest.metadata, workspace)),
             *whole_exchanges(begun.history),
