@@ -23,6 +23,8 @@ Serve = Callable[[Settings, asyncio.Event], Awaitable[None]]
 GRACE_PERIOD_S = 30.0
 START_PATIENCE_S = 60.0
 RETRY_S = 0.5
+EXIT_FAILED = 1
+EXIT_REFUSED = 2
 
 
 def run(service: str, serve: Serve) -> None:
@@ -35,16 +37,16 @@ def run(service: str, serve: Serve) -> None:
         settings = load()
     except PosthouseError as error:
         print(f"posthouse {service}: {error.message}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(EXIT_REFUSED)
     logs.configure(service, settings.log_level)
     try:
         asyncio.run(_serve(settings, serve))
     except PermanentError as error:
         log.error("service.refused", code=error.code, reason=error.message)
-        sys.exit(2)
+        sys.exit(EXIT_REFUSED)
     except PosthouseError as error:
         log.error("service.failed", code=error.code, reason=error.message)
-        sys.exit(1)
+        sys.exit(EXIT_FAILED)
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:

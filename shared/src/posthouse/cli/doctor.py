@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +12,12 @@ import typer
 from posthouse.cli.connect import DEFAULT_DATA_DIR, DataDirOption
 
 if TYPE_CHECKING:
-    from posthouse.doctor import Finding
+    from posthouse.doctor import Finding, State
 
 EXIT_FAILED = 1
 COLOURS = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 WIDTH = max(map(len, COLOURS))
+WORST_FIRST: "tuple[State, ...]" = ("failed", "warning", "ok")
 
 
 def doctor(
@@ -50,11 +52,10 @@ def doctor(
 
 def summary(findings: "list[Finding]") -> str:
     """The last line."""
-    failures = sum(finding.state == "failed" for finding in findings)
-    warnings = sum(finding.state == "warning" for finding in findings)
-    if failures or warnings:
-        return f"{failures} failed, {warnings} to look at, of {len(findings)} checks"
-    return f"all {len(findings)} checks are ok"
+    counts = Counter(finding.state for finding in findings)
+    if set(counts) == {"ok"}:
+        return f"all {len(findings)} checks are ok"
+    return ", ".join(f"{counts[state]} {state}" for state in WORST_FIRST if counts[state])
 
 
 def _print_json(findings: "list[Finding]", healthy: bool) -> None:

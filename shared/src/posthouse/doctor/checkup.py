@@ -30,7 +30,7 @@ async def examine(data_dir: Path, config: Path | None = None) -> list[Finding]:
     try:
         settings = load(config)
     except ConfigError as error:
-        remedy = "mend it there; posthouse.yaml of the repository explains every key"
+        remedy = "correct it; posthouse.yaml of the repository explains every key"
         return [failed("configuration", error.message, remedy)]
     data = DataDir(data_dir)
     running = data.running()
@@ -59,7 +59,7 @@ async def _surroundings(
     data: DataDir, running: StackInfo | None, target: Target, config: Path | None
 ) -> list[Finding]:
     if running is not None:
-        return await stack.services(running, data.logs)
+        return [*stack.elsewhere(running), *await stack.services(running, data.logs)]
     if owner := data.owner():
         return stack.starting(data, owner)
     return [] if target.servers else stack.nothing_runs(data, target.settings, config)

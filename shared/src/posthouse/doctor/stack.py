@@ -1,12 +1,14 @@
 """Examines the stack of a data directory: its services, or the ports that it would take."""
 
 import asyncio
+import os
 from pathlib import Path
 from shlex import quote
 
 import httpx
 
-from posthouse.doctor import Finding, failed, ok
+from posthouse.bus import without_password
+from posthouse.doctor import NATS_URL, Finding, failed, ok, warning
 from posthouse.embedded import ports
 from posthouse.embedded.datadir import DEFAULT, DataDir, StackInfo
 from posthouse.settings import Settings
@@ -19,6 +21,16 @@ async def services(info: StackInfo, logs: Path) -> list[Finding]:
     async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as http:
         asked = (_service(http, name, url, logs) for name, url in info.ready_urls.items())
         return list(await asyncio.gather(*asked))
+
+
+def elsewhere(info: StackInfo) -> list[Finding]:
+    """A warning when the environment names another bus than that of the running stack."""
+    named = os.environ.get(NATS_URL)
+    if not named or named == info.nats_url:
+        return []
+    url = without_password(named)
+    text = f"{NATS_URL} is {url}: `posthouse send` goes there, not to the stack that runs here"
+    return [warning("environment", text, f"run `unset {NATS_URL}`")]
 
 
 async def _service(http: httpx.AsyncClient, name: str, url: str, logs: Path) -> Finding:

@@ -1,6 +1,7 @@
 """One of our own services as a child process, ready when its ``/readyz`` says so."""
 
 import asyncio
+import json
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,12 +12,18 @@ import psutil
 from posthouse.embedded import orphans
 from posthouse.embedded.datadir import DataDir
 from posthouse.embedded.ports import LOOPBACK
-from posthouse.embedded.process import Server
+from posthouse.embedded.process import Server, StartError
 from posthouse.embedded.spawn import Command
+from posthouse.errors import ConfigError
+from posthouse.service import EXIT_REFUSED
 
 # In the environment of every service; by it a left-over process is known as ours.
 STACK_VARIABLE = "POSTHOUSE_STACK_DIR"
 PROBE_TIMEOUT_S = 3.0
+
+
+class Refused(StartError, ConfigError):
+    """The service refuses to start like this; the message is the reason that it gave."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,11 @@ class Service(Server):
         super().spawn()
         self._pid_file.write_text(str(self.pid))
 
+    def failed(self, what: str) -> StartError:
+        """The error that it ``what``; where it said why it refuses, that in place of its log."""
+        reason = _reason(self.log_tail()) if self.exit_code == EXIT_REFUSED else ""
+        return Refused(f"{self.name}: {reason}") if reason else super().failed(what)
+
     async def is_ready(self) -> bool:
         """Whether ``/readyz`` answers 200."""
         try:
@@ -74,6 +86,14 @@ class Service(Server):
             return words[1] if len(words) > 1 else b""
         finally:
             writer.close()
+
+
+def _reason(log: str) -> str:
+    """The reason in the last line of a log, '' when there is none."""
+    try:
+        return str(json.loads(log.rpartition("\n")[2])["reason"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 async def end_orphans(data: DataDir) -> None:

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from posthouse.embedded.process import Server, StartError
-from posthouse.service import end
+from posthouse.service import EXIT_REFUSED, end
 
 log = structlog.get_logger(__name__)
 
-# What our services end with when an operator must act first: starting again cannot help.
-EXIT_REFUSED = 2
 FIRST_STARTS = 3
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5.0

