@@ -1,6 +1,7 @@
 """How commands find the bus and talk to it."""
 
 import asyncio
+import errno
 import os
 from collections import deque
 from collections.abc import AsyncIterator
@@ -81,12 +82,23 @@ async def connected(url: str) -> AsyncIterator["Client"]:
                 ping_interval=PING_S,
             )
     except (nats.errors.Error, OSError, TimeoutError) as error:
-        reason = problems[-1] if problems else error
-        raise Unavailable(f"NATS does not answer at {url.rpartition('@')[2]}: {reason}") from error
+        reason = _reason(problems[-1] if problems else error)
+        named = f" ({URL_VARIABLE})" if url == os.environ.get(URL_VARIABLE) else ""
+        raise Unavailable(
+            f"NATS does not answer at {url.rpartition('@')[2]}{named}: {reason}"
+        ) from error
     try:
         yield client
     finally:
         await _close(client)
+
+
+def _reason(error: Exception) -> str:
+    """Without the number and the address that asyncio puts around it."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number is not None and number in errno.errorcode:
+        return os.strerror(number).lower()
+    return str(error) or f"no answer in {CONNECT_TIMEOUT_S:g} s"
 
 
 async def _close(client: "Client") -> None:

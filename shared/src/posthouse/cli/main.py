@@ -25,6 +25,8 @@ app = typer.Typer(
     name="posthouse",
     help="Agents behind chat, on a message bus.",
     no_args_is_help=True,
+    # Joins the lines of a docstring, which break where the source does.
+    rich_markup_mode="markdown",
     add_completion=False,
     pretty_exceptions_enable=False,
 )

@@ -52,7 +52,9 @@ async def test_a_bus_that_does_not_answer_is_named(command: str) -> None:
         command, *arguments, env={"POSTHOUSE_NATS_URL": "nats://user:secret@127.0.0.1:1"}
     )
     assert (result.code, result.out) == (1, "")
-    assert "NATS does not answer at 127.0.0.1:1" in result.err
+    assert result.err == (
+        "posthouse: NATS does not answer at 127.0.0.1:1 (POSTHOUSE_NATS_URL): connection refused\n"
+    )
     assert "secret" not in result.err
 
 
