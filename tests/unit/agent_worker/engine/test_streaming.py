@@ -1,5 +1,7 @@
 """What a run lets others see while the model still speaks."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +55,15 @@ def test_what_is_shown_ends_as_the_answer_does(thoughts: list[str], said: str) -
     thinking = f"<think>{''.join(thoughts).replace('<think>', '').replace('</think>', '')}</think>"
 
     assert shown(thinking + said).strip() == strip_thinking(thinking + said).strip()
+
+
+def test_long_thoughts_are_not_kept_to_be_looked_at_again() -> None:
+    visible = VisibleText()
+    began = time.process_time()
+    assert not any(visible.add(piece) for piece in ["<think>", *["abcd"] * 100_000])
+    assert visible.add("</thi") + visible.add("nk>x") == "x"
+    # Well below the 12 s of looking at all of it each time.
+    assert time.process_time() - began < 2
 
 
 async def test_a_run_says_what_the_model_says_by_iteration() -> None:
