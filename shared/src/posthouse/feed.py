@@ -79,6 +79,12 @@ class EventFeed:
         self._after = after
         self._batches: Batches | None = None
 
+    @property
+    def place(self) -> Place:
+        """Behind which it goes on: that of the last event, at first where it began."""
+        assert self._after is not None, "not open yet"
+        return self._after
+
     async def __aenter__(self) -> "EventFeed":
         """Start reading: nothing published from here on is missed. Raises Unavailable."""
         if not self._connection.is_connected:

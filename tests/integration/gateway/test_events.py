@@ -67,6 +67,14 @@ class Reader:
         """What the next ``count`` deltas say."""
         return [sent.text for sent in await self.take(count)]
 
+    async def opened(self) -> str:
+        """The id that the stream begins with."""
+        async with asyncio.timeout(WAIT_S):
+            async for line in self._lines:
+                if line.startswith("id: "):
+                    return line.removeprefix("id: ")
+        raise AssertionError("the stream ended")
+
     async def comment(self) -> str:
         """The next comment."""
         async with asyncio.timeout(WAIT_S):
@@ -170,6 +178,19 @@ async def test_readers_of_two_gateways_and_one_that_changes_over(
 async def publish(publisher: EventPublisher, texts: list[str]) -> None:
     for text in texts:
         await publisher.delta(text)
+
+
+async def test_a_reader_that_is_cut_off_before_the_first_event_misses_none(
+    gateways: list[ServiceProcess], publisher: EventPublisher
+) -> None:
+    one, two = (gateway.health_url for gateway in gateways)
+    await publisher.delta("old")
+    async with reading(one) as cut:
+        place = await cut.opened()
+    await publisher.delta("missed")
+    async with reading(two, last=place) as resumed:
+        await publisher.delta("new")
+        assert await resumed.texts(2) == ["missed", "new"]
 
 
 async def test_new_only_or_from_the_start(

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from posthouse.address import Address
 from posthouse.errors import Unavailable
-from posthouse.feed import Arrived, Place
+from posthouse.feed import BEGINNING, Arrived, Place
 
 
 class FakeFeeds:
@@ -26,7 +26,7 @@ class FakeFeeds:
         self.asked.append((str(conversation), after))
         self.open_now += 1
         try:
-            yield FakeFeed(self)
+            yield FakeFeed(self, after or BEGINNING)
         finally:
             self.open_now -= 1
 
@@ -34,8 +34,9 @@ class FakeFeeds:
 class FakeFeed:
     """One of them."""
 
-    def __init__(self, feeds: FakeFeeds) -> None:
+    def __init__(self, feeds: FakeFeeds, place: Place) -> None:
         self._feeds = feeds
+        self.place = place
         self._left = list(feeds.events)
 
     async def next(self, timeout_s: float) -> Arrived | None:

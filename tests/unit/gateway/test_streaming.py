@@ -56,7 +56,7 @@ async def test_an_event_on_the_wire(http: httpx.AsyncClient, feeds: FakeFeeds) -
     assert answer.headers["cache-control"] == "no-cache"
     assert answer.headers["x-accel-buffering"] == "no"
     first, second, rest = answer.text.split("\n\n")
-    assert first.splitlines() == [": open", "retry: 2000"]
+    assert first.splitlines() == [": open", "id: 0-0", "retry: 2000"]
     event, data, id_ = second.splitlines()
     assert (event, id_) == ("event: text.delta", "id: 1764500000000-42")
     assert rest == ""

@@ -25,6 +25,11 @@ LOOK_S = 1.0
 class Feed(Protocol):
     """The events of one conversation, which outlive an outage of the bus."""
 
+    @property
+    def place(self) -> Place:
+        """Behind which it goes on now."""
+        ...
+
     async def next(self, timeout_s: float) -> Arrived | None:
         """The next event; None when none came in about that time."""
         ...
@@ -79,8 +84,10 @@ class EventStreams:
             self._open -= 1
 
     async def _sent(self, feed: Feed) -> AsyncIterator[bytes]:
-        # The first line also tells a client behind a buffering proxy that the stream is open.
-        yield format_sse_event(comment="open", retry=self._limits.retry_ms)
+        # A client behind a buffering proxy learns that the stream is open. The id has no data and
+        # so is no event, but a client that is cut off before the first one goes on from there.
+        place = str(feed.place)
+        yield format_sse_event(comment="open", id=place, retry=self._limits.retry_ms)
         look_s = min(LOOK_S, self._limits.ping_s)
         spoke = time.monotonic()
         while not self._stop.is_set():
