@@ -13,7 +13,7 @@ from agent_worker.llm.client import (
     Tier,
 )
 from agent_worker.llm.errors import ModelAuth, ModelUnavailable
-from agent_worker.llm.routing import RoutedClient, build_client
+from agent_worker.llm.routing import UNKNOWN_WINDOW, RoutedClient, build_client
 from posthouse.errors import ConfigError, PosthouseError
 from posthouse.settings import Settings, TierSettings, load
 
@@ -199,3 +199,5 @@ def test_the_window_is_that_of_the_smallest_model_that_may_answer() -> None:
     assert routed.context_tokens("", "economy") == 9000
     assert routed.context_tokens("", "standard") == 5000
     assert routed.context_tokens("a/other", "standard") == 9000
+    assert routed.context_tokens("nobody/x", "standard") == UNKNOWN_WINDOW
+    assert routed.context_tokens("", "premium") == UNKNOWN_WINDOW

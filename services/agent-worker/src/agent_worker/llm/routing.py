@@ -16,7 +16,6 @@ from agent_worker.llm.client import (
     ChatRequest,
     ChatResponse,
     LLMClient,
-    ModelHints,
     Tier,
 )
 from posthouse import discovery
@@ -26,6 +25,8 @@ from posthouse.settings import ProviderSettings, Settings, TierSettings
 log = structlog.get_logger(__name__)
 
 ENTRY_POINTS = "posthouse.providers"
+
+UNKNOWN_WINDOW = 32_000
 
 Build = Callable[[str, ProviderSettings], LLMClient]
 
@@ -77,10 +78,10 @@ class RoutedClient:
 
     def context_tokens(self, model: str, tier: Tier) -> int:
         """The smallest window, in tokens, of the models that may answer such a request."""
-        candidates = self._candidates(
-            ChatRequest(messages=(), model=model, model_hints=ModelHints(tier))
-        )
-        return min(self._windows[candidate.partition("/")[0]] for candidate in candidates)
+        models = (model,) if model else getattr(self._tiers, tier)
+        # A model of no provider has none; the call itself says what is wrong.
+        windows = [self._windows.get(m.partition("/")[0], UNKNOWN_WINDOW) for m in models]
+        return min(windows, default=UNKNOWN_WINDOW)
 
     def check(self, model: str) -> None:
         """Raises ConfigError for a model of no provider."""
