@@ -227,14 +227,7 @@ async def test_a_character_in_two_deltas_is_one(server: ModelServer, client: Ope
 
 
 async def test_a_stream_without_end_is_cut_off(server: ModelServer, client: OpenAIClient) -> None:
-    async def body() -> AsyncIterator[bytes]:
-        while True:
-            yield delta("x" * 10_000)
-
-    async def answer(request: Request) -> Response:
-        return StreamingResponse(body(), media_type="text/event-stream")
-
-    server.will(answer)
+    server.will(stream(*[delta("x" * 10_000)] * 300, asyncio.Event()))
     pieces, response = await streamed(client)
     assert response.finish_reason == "length"
     assert MAX_CHARACTERS < len("".join(pieces)) < MAX_CHARACTERS + 20_000
