@@ -1,6 +1,5 @@
 """The registry: names, schemas, discovery."""
 
-import importlib
 import pkgutil
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,13 @@ from jsonschema import Draft202012Validator
 from agent_worker import tools as shipped
 from agent_worker.registry import ToolRegistry, load_tools
 from agent_worker.schemas import ArgumentsCheck
-from agent_worker.tool import FunctionTool
+from agent_worker.tool import FunctionTool, Tool
 from posthouse.errors import ConfigError
 from posthouse.settings import Settings
 from tests.unit.agent_worker.fakes import Recorder
 
 FIXTURE_TOOLS = str(Path(__file__).parents[2] / "fixtures" / "tools")
+FILE_TOOLS = {"read", "write", "edit", "glob", "grep"}
 PLUGIN = """
 from agent_worker.tool import tool
 
@@ -66,14 +66,34 @@ def test_a_bad_schema_is_refused_at_once() -> None:
 
 def test_every_shipped_file_adds_tools_with_a_description() -> None:
     files = {info.name for info in pkgutil.iter_modules(shipped.__path__)}
-    registry = load_tools(Settings())
+    offered = load_tools(Settings(workspace_dir="/workspaces", shell=True)).list_for("main")
 
-    assert len(registry.list_for("main")) >= len(files) >= 3
-    for name in files:
-        module = importlib.import_module(f"{shipped.__name__}.{name}")
-        for tool in module.tools():
-            assert tool.description
-            assert registry.get(tool.name) is tool
+    assert {tool.function.__module__.rpartition(".")[2] for tool in made_of_functions(offered)} == (
+        files
+    )
+    assert all(tool.description for tool in offered)
+
+
+def made_of_functions(tools: list[Tool]) -> list[FunctionTool]:
+    """All of them are; this tells the type checker."""
+    return [tool for tool in tools if isinstance(tool, FunctionTool)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "offered"),
+    [
+        ({}, set()),
+        ({"shell": True}, set()),
+        ({"workspace_dir": "/ws"}, FILE_TOOLS),
+        ({"workspace_dir": "/ws", "shell": True}, FILE_TOOLS | {"shell"}),
+    ],
+)
+def test_files_need_a_workspace_and_the_shell_a_switch(
+    settings: dict[str, Any], offered: set[str]
+) -> None:
+    names = {tool.name for tool in load_tools(Settings(**settings)).list_for("main")}
+
+    assert names & (FILE_TOOLS | {"shell"}) == offered
 
 
 def test_a_file_of_tools_path_adds_tools() -> None:

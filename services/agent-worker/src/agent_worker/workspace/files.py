@@ -63,9 +63,12 @@ class Workspace:
             raise problems.is_folder(path)
         with self._folder(parts[:-1], path) as folder, problems.told(path):
             descriptor = os.open(parts[-1], _READ, dir_fd=folder)
-            with os.fdopen(descriptor, "rb") as file:
+            try:
                 problems.check_regular(os.fstat(descriptor), path)
-                yield file
+                with os.fdopen(descriptor, "rb", closefd=False) as file:
+                    yield file
+            finally:
+                os.close(descriptor)
 
     def contents(self, parts: Parts, limit: int) -> bytes:
         """All of a regular file. Raises ToolError if that is more than ``limit`` bytes."""
@@ -88,7 +91,8 @@ class Workspace:
             before = _status(parts[-1], folder)
             if before is not None:
                 problems.check_regular(before, path)
-            self._check_room(len(data) - (before.st_size if before else -ENTRY_BYTES), limit)
+            freed = _cost(before.st_size) if before else 0
+            self._check_room(_cost(len(data)) - freed, limit)
             mode = stat.S_IMODE(before.st_mode) & 0o777 if before else _FILE_MODE
             _put(parts[-1], data, mode, folder)
         return before is None
@@ -126,7 +130,7 @@ class Workspace:
 
     def used(self) -> int:
         """Bytes of all files; each counts 4 kB at least, so that their number is bounded too."""
-        return sum(max(file.size, ENTRY_BYTES) for file in self.walk())
+        return sum(_cost(file.size) for file in self.walk())
 
     def _entries(self, parts: Parts, must_be_there: bool) -> list[tuple[str, os.stat_result]]:
         try:
@@ -177,6 +181,10 @@ def of(ctx: ToolContext) -> Workspace:
     if ctx.workspace is None:
         raise ToolError("this request belongs to no conversation, and so it has no files.")
     return Workspace(ctx.workspace)
+
+
+def _cost(size: int) -> int:
+    return max(size, ENTRY_BYTES)
 
 
 def _put(name: str, data: bytes, mode: int, folder: int) -> None:

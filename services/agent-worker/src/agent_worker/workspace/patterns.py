@@ -32,8 +32,7 @@ _Pieces = list[re.Pattern[str] | None]
 
 
 def _compiled(pattern: str) -> _Pieces:
-    pattern = pattern.removeprefix("./")
-    names = [name for name in pattern.split("/") if name]
+    names = [name for name in pattern.split("/") if name not in ("", ".")]
     if "/" not in pattern:
         names.insert(0, "**")
     # A name cannot be longer, and translate writes stars so that they do not backtrack.
