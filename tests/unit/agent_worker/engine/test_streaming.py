@@ -25,6 +25,7 @@ def shown(*pieces: str) -> str:
         ("<think>hm</think>hello", "hello"),
         ("\n<Thinking>a<think>b</think>c</thinking>\n\n你好", "你好"),
         ("<think>a</think><think>b</think>x", "x"),
+        ("<reasoning>a</reasoning>b", "b"),
         ("<think>never closed", ""),
         ("<thin", "<thin"),
         ("<b>bold</b>", "<b>bold</b>"),

@@ -1,15 +1,16 @@
 """Think blocks: kept in the history, taken out of what the user reads.
 
-Models write reasoning as ``<think>…</think>`` (or ``<thinking>``), nested at times, sometimes
-with the opening tag eaten by the server's template. Tags in code are text.
+Models write reasoning as ``<think>…</think>`` (or ``<thinking>``, ``<reasoning>``), nested at
+times, sometimes with the opening tag eaten by the server's template. Tags in code are text.
 """
 
 import re
 
-_TAG = r"<(?P<close>/?)think(?:ing)?>"
-_OPENING_TAGS = ("<think>", "<thinking>")
-_MAX_TAG_CHARACTERS = len("</thinking>")
-_OPENING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
+_NAME = "(?:think(?:ing)?|reasoning)"
+_TAG = rf"<(?P<close>/?){_NAME}>"
+_OPENING_TAGS = ("<think>", "<thinking>", "<reasoning>")
+_MAX_TAG_CHARACTERS = len("</reasoning>")
+_OPENING = re.compile(f"<{_NAME}>", re.IGNORECASE)
 _TAGS = re.compile(_TAG, re.IGNORECASE)
 _CODE_OR_TAG = re.compile(
     rf"(?P<code>```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]+`)|{_TAG}", re.IGNORECASE | re.DOTALL
@@ -22,7 +23,7 @@ def strip_thinking(text: str) -> str:
     A closing tag without an opening one ends reasoning that began with the text. A block that
     is never closed is reasoning to the end if the text begins with it, and text otherwise.
     """
-    if "think" not in text.lower():
+    if _TAGS.search(text) is None:
         return text
     kept, seen, position = "", False, 0
     while match := _CODE_OR_TAG.search(text, position):
