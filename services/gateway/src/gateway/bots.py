@@ -1,13 +1,12 @@
 """How a channel reads the configuration of its bots: names, keys of its own, secrets."""
 
-import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from posthouse import secrets
 from posthouse.errors import ConfigError
 from posthouse.settings import BotSettings, Section, Settings
 
@@ -23,10 +22,13 @@ class Place(NamedTuple):
     channel: str
     bot: str
 
+    def __str__(self) -> str:
+        bot = f"bot {self.bot}" if self.bot else "default bot"
+        return f"channels.{self.channel}, {bot}"
+
     def error(self, key: str, problem: str) -> ConfigError:
         """The error that names channel, bot and key."""
-        bot = f"bot {self.bot}" if self.bot else "default bot"
-        return ConfigError(f"channels.{self.channel}, {bot}: {key}: {problem}")
+        return ConfigError(f"{self}: {key}: {problem}")
 
 
 def configured(
@@ -50,14 +52,7 @@ def read_secret(place: Place, key: str, *, env: str, file: str) -> str:
     ``key`` is what the settings ``<key>_env`` and ``<key>_file`` begin with. A secret that is
     named and not there, or empty, is an error. Raises ConfigError.
     """
-    if env and file:
-        raise place.error(f"{key}_env", f"leave out either it or {key}_file")
-    if env:
-        text = os.environ.get(env, "").strip()
-        if not text:
-            raise place.error(f"{key}_env", f"the environment variable {env} is not set or empty")
-        return text
-    return _in_file(place, f"{key}_file", Path(file)) if file else ""
+    return secrets.read_secret(f"{place}: {key}", env=env, file=file)
 
 
 def _own(place: Place, bot: BotSettings, own: type[Own]) -> Own:
@@ -70,15 +65,3 @@ def _own(place: Place, bot: BotSettings, own: type[Own]) -> Own:
         known = ", ".join(own.model_fields)
         problem = f"there is no such key; there are {known}" if unknown else first["msg"]
         raise place.error(key, problem) from error
-
-
-def _in_file(place: Place, key: str, file: Path) -> str:
-    try:
-        text = file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise place.error(key, f"{file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise place.error(key, f"{file} is not UTF-8") from error
-    if not text:
-        raise place.error(key, f"{file} is empty")
-    return text

@@ -48,7 +48,7 @@ class Target:
         """Check all that can be checked without asking for addresses. Raises Refused."""
         try:
             url = httpx.URL(text)
-        except httpx.InvalidURL as error:
+        except (httpx.InvalidURL, UnicodeError) as error:
             raise Refused(f"no URL: {error}") from error
         if url.scheme not in ("https", "http") or not url.host:
             either = "https:// or http://" if allow_http else "https://"
