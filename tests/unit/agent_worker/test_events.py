@@ -278,6 +278,21 @@ async def test_text_does_not_pile_up_while_the_log_is_away() -> None:
 PIECES = st.lists(st.tuples(st.integers(1, 3), st.text("ab好", min_size=1)), max_size=30)
 
 
+async def test_a_lost_feed_of_a_long_text_gets_its_final_event_too() -> None:
+    feed = MemoryFeed()
+    writer = EventWriter(feed.log, SUBJECT, "w1", epoch=1)
+    for _ in range(5):
+        writer.emit_text(1, "字" * 100_000)
+        writer.emit(events.TOOL_STARTED)
+    await eventually(lambda: writer.seq == 10, PATIENCE_S)
+    await feed.purge()
+    writer.emit(events.WORKFLOW_COMPLETED, {"answer": "好"})
+    await writer.close(PATIENCE_S)
+    resumed, final = await feed.events(SUBJECT)
+    assert resumed.payload["text"].startswith("字字")
+    assert (final.event_type, final.payload) == (events.WORKFLOW_COMPLETED, {"answer": "好"})
+
+
 @given(PIECES, st.lists(st.sampled_from([*FAULTS, None]), max_size=10))
 async def test_whatever_fails_all_text_arrives_in_order(
     pieces: list[tuple[int, str]], faults: list[str | None]

@@ -31,6 +31,8 @@ MAX_BUFFERED = 1000
 TEXT_PAUSE_S = 0.04
 TEXT_CHARACTERS = 256
 MAX_MERGED_CHARACTERS = 16_384
+# What a lost feed begins with again: one event, and with 6 bytes a character still below 1 MB.
+MAX_SHOWN_CHARACTERS = 160_000
 
 
 class _Queued(NamedTuple):
@@ -52,7 +54,7 @@ class _Shown:
         if event_type == events.TEXT_DELTA:
             if payload["iteration"] != self.iteration:
                 self.iteration, self.text = payload["iteration"], ""
-            self.text += payload["text"]
+            self.text = (self.text + payload["text"])[:MAX_SHOWN_CHARACTERS]
         elif event_type == events.PROGRESS_UPDATED:
             self.lines = payload["lines"]
 
