@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -39,6 +40,7 @@ async def test_start_second_instance_and_stop(up: Up, steering: Path) -> None:
     ready = await up.start("--workers", "2")
     assert sorted(ready["pids"]) == SERVICES
     assert len(ready["pids"]["agent-worker"]) == 2
+    assert workspaces(ready) == up.data_dir.resolve() / "workspaces"
     assert json.loads((up.data_dir / "stack.json").read_text()) == ready
 
     second = await run_cli("up", "--data-dir", str(up.data_dir))
@@ -62,6 +64,20 @@ async def test_start_second_instance_and_stop(up: Up, steering: Path) -> None:
         "stop agent_worker",
         "stop memory",
     ]
+
+
+def workspaces(ready: dict[str, Any]) -> Path:
+    """Where the workers were told to keep the files of conversations."""
+    environment = psutil.Process(ready["pids"]["agent-worker"][0]).environ()
+    return Path(environment["POSTHOUSE_WORKSPACE_DIR"])
+
+
+async def test_files_of_conversations_lie_where_the_configuration_says(
+    steering: Path, tmp_path: Path
+) -> None:
+    env = standin_env(steering) | {"POSTHOUSE_WORKSPACE_DIR": str(tmp_path / "files")}
+    async with stack(env) as up:
+        assert workspaces(await up.start("--workers", "1")) == tmp_path / "files"
 
 
 async def test_whatever_dies_is_started_again(up: Up) -> None:

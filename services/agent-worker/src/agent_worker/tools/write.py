@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from agent_worker.tool import FunctionTool, Tool, ToolContext, ToolError, tool
+from agent_worker.tool import FunctionTool, Tool, ToolContext, tool
 from agent_worker.workspace import files, text
 from agent_worker.workspace.files import Workspace
 from posthouse.settings import Settings
@@ -37,12 +37,7 @@ def write_tool(limit: int) -> FunctionTool:
 
 
 def _write(workspace: Workspace, path: str, content: str, limit: int) -> str:
-    try:
-        data = content.encode()
-    except UnicodeEncodeError as error:
-        raise ToolError(
-            "the content is no valid text; write it without lone surrogates."
-        ) from error
+    data = content.encode()
     created = workspace.replace(workspace.parse(path), data, limit)
     done = "Created" if created else "Replaced"
     return f"{done} {path}: {len(data):,} bytes, lines: {len(text.lines_of(content)):,}."

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 PROGRAM = "bwrap"
-# Bounds of one process; how many there are is bounded too, but their sum is not.
+# Bounds of one process. Their number is bounded too, but not for root: the kernel exempts it.
 MEMORY_BYTES = 2 * 1024 * 1024 * 1024
 PROCESSES = 128
 TMP_BYTES = 64 * 1024 * 1024

@@ -28,6 +28,7 @@ BEFORE_MATCH = 100
 CPU_S = 60
 MEMORY_BYTES = 1024 * 1024 * 1024
 NICE = 10
+MORE = "[more lines match; narrow the pattern, the path or the glob]"
 
 
 class Request(NamedTuple):
@@ -51,20 +52,23 @@ def search(request: Request) -> Iterator[str]:
     pattern = _compiled(request)
     wanted = PathPattern(request.glob) if request.glob else None
     workspace = Workspace(Path(request.root))
-    matches = characters = 0
+    room, characters = MAX_MATCHES, 0
     for file in workspace.find(workspace.parse(request.path)):
         if wanted and not wanted.matches(file.parts):
             continue
         lines = _lines(workspace, file.parts)
-        found = _matches(pattern, lines, MAX_MATCHES - matches + 1)
-        matches += len(found)
-        for line in _shown(file.path, lines, found, request.context):
+        found = _matches(pattern, lines, room + 1)
+        for line in _shown(file.path, lines, found[:room], request.context):
             characters += len(line) + 1
-            if matches > MAX_MATCHES or characters > text.RESULT_CHARACTERS:
-                yield "[more lines match; narrow the pattern, the path or the glob]"
+            if characters > text.RESULT_CHARACTERS:
+                yield MORE
                 return
             yield line
-    if not matches:
+        if len(found) > room:
+            yield MORE
+            return
+        room -= len(found)
+    if room == MAX_MATCHES:
         yield "No line matches."
 
 
