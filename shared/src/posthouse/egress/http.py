@@ -43,7 +43,7 @@ class HttpEgress:
 
     def __init__(self, resolve: Resolve = resolve, trust: ssl.SSLContext | None = None) -> None:
         self._resolve = resolve
-        # The client of httpx above it keeps cookies, and reads redirects also where it follows none.
+        # The client of httpx above it keeps cookies, and fails on redirects to what is no URL.
         self._transport = httpx.AsyncHTTPTransport(
             verify=trust or httpx.create_ssl_context(),
             # No proxy from the environment.
@@ -122,8 +122,11 @@ class HttpEgress:
                     await response.aclose()
         except _NOTHING_SENT:
             raise
-        except (httpx.LocalProtocolError, UnicodeEncodeError) as error:
-            raise PermanentError(f"the request cannot be written: {error}") from error
+        except (httpx.LocalProtocolError, UnicodeEncodeError):
+            # Their text quotes headers, which may be secret.
+            raise PermanentError(
+                "the request cannot be written: a header holds what HTTP does not allow"
+            ) from None
         except (httpx.HTTPError, TimeoutError) as error:
             raise Unanswered(f"no answer from {host}: {_text(error)}") from error
 

@@ -1,0 +1,1 @@
+"""What comes from the web, as text for the model."""
