@@ -48,6 +48,8 @@ class LiveTurn:
                 self._extend(_number(payload.get("iteration")), _text(payload.get("text")))
             case events.PROGRESS_UPDATED:
                 self.lines = _texts(payload.get("lines"))
+                if self.text.strip() in self.lines:
+                    self.text = ""  # words beside a tool call: they are a line now
             case _ if event.final:
                 self._end(payload)
         return True

@@ -60,6 +60,14 @@ def test_text_grows_and_begins_anew_with_each_iteration() -> None:
     assert (turn.text, turn.iteration) == ("二十", 2)
 
 
+def test_words_beside_a_tool_call_are_shown_once() -> None:
+    progress = event(2, events.PROGRESS_UPDATED, lines=["我先算一下。", "> ⏳ calculator ..."])
+    turn = shown(delta(1, "我先算一下。\n"), progress)
+    assert (turn.text, turn.lines) == ("", ["我先算一下。", "> ⏳ calculator ..."])
+    turn.take(delta(3, "395", iteration=2))
+    assert turn.text == "395"
+
+
 def test_the_whole_answer_is_kept_when_it_is_over() -> None:
     accepted = event(1, events.WORKFLOW_ACCEPTED, message_ids=["a", "b"])
     progress = event(2, events.PROGRESS_UPDATED, lines=["calculator ..."])
