@@ -82,7 +82,9 @@ def _answer(command: commands.Command, result: ControlResult, language: Language
         case "new":
             return text("new_conversation", language)
         case "status" if result.running:
-            return text("status_running", language, waiting=max(0, result.waiting - 1))
+            waiting = max(0, result.waiting - 1)
+            name = "status_running" if waiting == 0 else "status_running_waiting"
+            return text(name, language, waiting=waiting)
         case "status":
             return text("status_idle", language)
         case "help":

@@ -120,14 +120,6 @@ def subject_of(message: InboundMessage) -> str:
     return subjects.inbound(message.conversation)
 
 
-def _checked(idempotency_key: str | None) -> str | None:
-    if idempotency_key is None:
-        return None
-    if not is_id(idempotency_key):
-        raise BadRequest(f"the Idempotency-Key has {ID_FORM}")
-    return idempotency_key
-
-
 def refuse_what_agents_would(message: InboundMessage) -> None:
     """A message that would end as a dead letter is better refused. Raises BadMessage, TooLarge."""
     key = subjects.key(message.conversation)
@@ -137,3 +129,11 @@ def refuse_what_agents_would(message: InboundMessage) -> None:
         if error.details.get("reason") == "too_large":
             raise TooLarge(error.message) from error
         raise
+
+
+def _checked(idempotency_key: str | None) -> str | None:
+    if idempotency_key is None:
+        return None
+    if not is_id(idempotency_key):
+        raise BadRequest(f"the Idempotency-Key has {ID_FORM}")
+    return idempotency_key

@@ -33,7 +33,8 @@ async def current_time(ctx: ToolContext, input: dict[str, Any]) -> str:
             f"there is no time zone {name!r}. Use an IANA name such as Asia/Shanghai."
         ) from error
     now = datetime.now(zone)
-    return f"{now:%Y-%m-%d %H:%M:%S} {now:%A}, {name} (UTC{now:%z})"
+    offset = "" if name == "UTC" else f" (UTC{now:%z})"
+    return f"{now:%Y-%m-%d %H:%M:%S} {now:%A}, {name}{offset}"
 
 
 def tools() -> list[Tool]:
