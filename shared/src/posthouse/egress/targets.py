@@ -80,11 +80,12 @@ class Target:
 
     def check(self, address: IPAddress) -> None:
         """Raises Refused when the address is private and the target may not be."""
-        if not self.allow_private and not is_public(address):
-            raise Refused(
-                f"{self.host} is the private address {address}; such targets are refused",
-                private=True,
-            )
+        if self.allow_private or is_public(address):
+            return
+        what = (
+            "a private address" if self.host == str(address) else f"the private address {address}"
+        )
+        raise Refused(f"{self.host} is {what}; such targets are refused", private=True)
 
 
 @dataclass(frozen=True, slots=True)

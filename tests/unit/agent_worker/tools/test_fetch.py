@@ -103,7 +103,7 @@ async def test_what_is_too_long_to_load_is_cut(
         ("/none", "the server answered 404 for http://site.test"),
         ("/pdf", "this is application/pdf. Only web pages, JSON and plain text can be read."),
         ("/inside", "inside.test is the private address 127.0.0.1"),
-        ("/metadata", "it redirects to http://169.254.169.254/: 169.254.169.254 is the private"),
+        ("/metadata", "it redirects to http://169.254.169.254/: 169.254.169.254 is a private"),
         (
             "/file",
             "it redirects to file:/etc/passwd: the URL must begin with https:// or http://",
@@ -128,7 +128,7 @@ async def test_other_failures_are_told_too() -> None:
         ("file:///etc/passwd", "Error: the URL must begin with"),
         ("http://inside.test/", "Error: inside.test is the private address 127.0.0.1"),
         ("http://nowhere.test/", "Error: nowhere.test has no address now"),
-        ("http://[::1]/", "Error: ::1 is the private address"),
+        ("http://[::1]/", "Error: ::1 is a private address"),
         (" ", "Error: the URL must begin with"),
     ):
         assert (await use(tool(), {"url": url})).startswith(error)
@@ -153,7 +153,9 @@ async def test_a_page_that_takes_too_long(web: WebServer, monkeypatch: pytest.Mo
 
 async def test_the_intranet_where_it_is_allowed(web: WebServer) -> None:
     url = f"http://wiki.corp.test:{web.port}/page"
-    assert "private address" in await use(tool(), {"url": url})
+    refused = await use(tool(), {"url": url})
+    assert "private address" in refused
+    assert refused.endswith(" The operator can permit hosts in fetch.allow_private.")
     assert "你好" in await use(tool(".corp.test"), {"url": url})
     # Allowed is the name, not the address behind it.
     inside = f"http://inside.test:{web.port}/page"

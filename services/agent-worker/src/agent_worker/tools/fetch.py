@@ -13,7 +13,7 @@ from agent_worker.web.pages import Page, read_page
 from agent_worker.web.untrusted import mark
 from posthouse.egress.http import HttpEgress
 from posthouse.egress.redirects import Arrival, follow
-from posthouse.egress.targets import Request, Target
+from posthouse.egress.targets import Refused, Request, Target
 from posthouse.errors import PosthouseError
 from posthouse.settings import Settings
 
@@ -75,6 +75,8 @@ class Fetch:
             url, answer = await self._load(input["url"].strip())
         except TimeoutError as error:
             raise ToolError(f"the page did not come within {LOAD_TIMEOUT_S:g} s.") from error
+        except Refused as error:
+            raise ToolError(f"{error.message}.{_permission(error)}") from error
         except PosthouseError as error:
             raise ToolError(f"{error.message}.") from error
         if answer.status >= 400:
@@ -113,6 +115,11 @@ def is_allowed(url: str, allowed: Collection[str]) -> bool:
         host.endswith(entry) if entry.startswith(".") else host == entry
         for entry in map(str.lower, allowed)
     )
+
+
+def _permission(error: Refused) -> str:
+    private = "private" in error.details
+    return " The operator can permit hosts in fetch.allow_private." if private else ""
 
 
 def _shown(page: Page, url: str, whole: bool, start: int, wanted: int) -> str:
