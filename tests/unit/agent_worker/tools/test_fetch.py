@@ -16,8 +16,9 @@ from starlette.responses import (
 from agent_worker.registry import load_tools
 from agent_worker.tool import FunctionTool
 from agent_worker.tools import fetch as module
-from agent_worker.tools.fetch import MAX_CHARACTERS, Fetch, build, is_allowed
+from agent_worker.tools.fetch import MAX_CHARACTERS, Fetch, build, is_allowed, tools
 from posthouse.egress.http import HttpEgress
+from posthouse.errors import ConfigError
 from posthouse.settings import FetchSettings, Settings
 from tests.support.processes import free_port
 from tests.support.web import NO_TRUST, PRIVATE, PUBLIC, Names, WebServer, pretend, serving
@@ -94,7 +95,7 @@ async def test_what_is_too_long_to_load_is_cut(
     monkeypatch.setattr(module, "MAX_BYTES", 1024 * 1024)
     web.answers["/huge"] = Response("x" * 1_100_000, media_type="text/plain")
     found = await fetch(web, "/huge", max_chars=10)
-    assert found.endswith("\nThe page is longer than 1 MiB; the rest was not loaded.")
+    assert found.endswith("\nThe page is too long to be read to its end; this is its beginning.")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,16 @@ def test_allowed_hosts(url: str, allowed: bool) -> None:
 
 
 def test_it_is_shipped_with_its_settings() -> None:
-    settings = Settings(fetch=FetchSettings(allow_private=("wiki.test",)))
+    hosts = ("wiki.test", ".corp.test", "10.1.2.3", "::1", "维基.例子")
+    settings = Settings(fetch=FetchSettings(allow_private=hosts))
     found = load_tools(settings).get("fetch")
     assert found is not None
     assert found.access == "read"
+
+
+@pytest.mark.parametrize(
+    "entry", ["http://wiki.test", "10.0.0.0/8", "*.corp.test", "wiki.test:80", "[::1]", "a@b", ""]
+)
+def test_what_is_no_host_is_told_at_the_start(entry: str) -> None:
+    with pytest.raises(ConfigError, match=r"fetch\.allow_private: .*write a host as"):
+        tools(Settings(fetch=FetchSettings(allow_private=(entry,))))

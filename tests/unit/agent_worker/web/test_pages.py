@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_worker.tool import ToolError
-from agent_worker.web.pages import Page, read_page
+from agent_worker.web.pages import MAX_HTML_CHARACTERS, Page, read_page
 
 URL = "https://site.test/docs/page.html"
 
@@ -98,6 +98,11 @@ def test_a_page_without_a_type_is_recognised() -> None:
 def test_what_is_no_text_is_refused(kind: str, body: bytes) -> None:
     with pytest.raises(ToolError, match="Only web pages, JSON and plain text can be read"):
         read(body, kind)
+
+
+def test_of_a_very_long_page_the_beginning_is_read() -> None:
+    page = read("<p>" + "x" * MAX_HTML_CHARACTERS)
+    assert (page.whole, len(page.text.strip())) == (False, MAX_HTML_CHARACTERS - 3)
 
 
 @pytest.mark.parametrize("body", ["", "<", "<html>", "<title>", "<p" * 1000, "</p>" * 1000])

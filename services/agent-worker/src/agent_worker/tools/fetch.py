@@ -1,6 +1,7 @@
 """Tool ``fetch``: reads a web page, JSON or plain text, as Markdown or as it is."""
 
 import asyncio
+import re
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -14,7 +15,7 @@ from agent_worker.web.untrusted import mark
 from posthouse.egress.http import HttpEgress
 from posthouse.egress.redirects import Arrival, follow
 from posthouse.egress.targets import Refused, Request, Target
-from posthouse.errors import PosthouseError
+from posthouse.errors import ConfigError, PosthouseError
 from posthouse.settings import Settings
 
 # With everything: names, redirects, the body.
@@ -36,6 +37,8 @@ HEADERS = {
 }
 
 
+# No URL, no port, no network, no pattern; an IPv6 address has two colons at least.
+_HOST = re.compile(r"[^\s/*@:\[\]]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*")
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -85,7 +88,7 @@ class Fetch:
         loop = asyncio.get_running_loop()
         page = await loop.run_in_executor(self._threads, read_page, answer.body, kind, url)
         start, wanted = input.get("start", 0), input.get("max_chars", DEFAULT_CHARACTERS)
-        return _shown(page, url, answer.whole, start, wanted)
+        return _shown(page._replace(whole=page.whole and answer.whole), url, start, wanted)
 
     async def _load(self, url: str) -> Arrival:
         request = Request(self._parse(url), HEADERS)
@@ -122,7 +125,7 @@ def _permission(error: Refused) -> str:
     return " The operator can permit hosts in fetch.allow_private." if private else ""
 
 
-def _shown(page: Page, url: str, whole: bool, start: int, wanted: int) -> str:
+def _shown(page: Page, url: str, start: int, wanted: int) -> str:
     end, total = start + wanted, len(page.text)
     if start and start >= total:
         raise ToolError(f"the page has {total:,} characters only.")
@@ -130,8 +133,8 @@ def _shown(page: Page, url: str, whole: bool, start: int, wanted: int) -> str:
     notes = []
     if end < total:
         notes.append(f"Cut: {total - end:,} more characters. Go on with start={end}.")
-    if not whole:
-        notes.append(f"The page is longer than {MAX_BYTES >> 20} MiB; the rest was not loaded.")
+    if not page.whole:
+        notes.append("The page is too long to be read to its end; this is its beginning.")
     return "\n".join([mark(title + (page.text[start:end] or "(no text)"), url), *notes])
 
 
@@ -142,5 +145,12 @@ def build(fetch: Fetch) -> Tool:
 
 
 def tools(settings: Settings) -> list[Tool]:
-    """What this file adds."""
-    return [build(Fetch(settings.fetch.allow_private))]
+    """What this file adds. Raises ConfigError."""
+    hosts = settings.fetch.allow_private
+    for host in hosts:
+        if not _HOST.fullmatch(host):
+            raise ConfigError(
+                f"fetch.allow_private: {host!r}: write a host as wiki.example.org or 10.1.2.3, "
+                "or .example.org for all names below it"
+            )
+    return [build(Fetch(hosts))]

@@ -35,10 +35,11 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 
 
 class Page(NamedTuple):
-    """What a page says; ``title`` is empty for all but HTML."""
+    """What a page says; ``title`` is empty for all but HTML, ``whole`` False for the beginning."""
 
     title: str
     text: str
+    whole: bool = True
 
 
 def read_page(body: bytes, content_type: str, url: str) -> Page:
@@ -53,7 +54,8 @@ def read_page(body: bytes, content_type: str, url: str) -> Page:
     if "\0" in text:
         raise ToolError("this is a binary file. Only web pages, JSON and plain text can be read.")
     if kind in _HTML or (not kind and _LOOKS_LIKE_HTML.match(text)):
-        return _from_html(text[:MAX_HTML_CHARACTERS], url)
+        page = _from_html(text[:MAX_HTML_CHARACTERS], url)
+        return page._replace(whole=len(text) <= MAX_HTML_CHARACTERS)
     return Page("", text)
 
 
