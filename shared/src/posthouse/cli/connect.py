@@ -56,10 +56,10 @@ def find_bus(data_dir: Path) -> str:
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator["Client"]:
+async def connected(url: str, tell: bool = False) -> AsyncIterator["Client"]:
     """A connection for one command. Raises Unavailable when there is none within 3 seconds.
 
-    Once made it is made again whenever the server comes back.
+    Once made it is made again whenever the server comes back; ``tell`` says so on standard error.
     """
     # Not posthouse.bus: that import would double the time such a command takes.
     import nats
@@ -70,6 +70,16 @@ async def connected(url: str) -> AsyncIterator["Client"]:
     async def note(error: Exception) -> None:
         problems.append(error)
 
+    over = False
+
+    async def lost() -> None:
+        if tell and not over:
+            typer.echo("posthouse: the connection to NATS is lost; waiting for it", err=True)
+
+    async def back() -> None:
+        if tell:
+            typer.echo("posthouse: the connection to NATS is back", err=True)
+
     try:
         # nats-py alone would try the first connection for ever.
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -77,6 +87,8 @@ async def connected(url: str) -> AsyncIterator["Client"]:
                 url,
                 name="posthouse-cli",
                 error_cb=note,
+                disconnected_cb=lost,
+                reconnected_cb=back,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=RETRY_S,
                 ping_interval=PING_S,
@@ -90,6 +102,7 @@ async def connected(url: str) -> AsyncIterator["Client"]:
     try:
         yield client
     finally:
+        over = True
         await _close(client)
 
 

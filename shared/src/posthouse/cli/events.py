@@ -103,7 +103,7 @@ async def _follow(url: str, subject: str, after: "Place | None", printer: _Print
         wrapper_class=structlog.make_filtering_bound_logger("WARNING"),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    async with connected(url) as client, EventFeed(client, subject, after) as feed:
+    async with connected(url, tell=True) as client, EventFeed(client, subject, after) as feed:
         async for arrived in feed:
             if printer.print(arrived):
                 return

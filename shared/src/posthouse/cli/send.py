@@ -40,7 +40,7 @@ def send(
 
 
 async def _send(url: str, address: "Address", text: str, wait_s: float) -> None:
-    async with connected(url) as client:
+    async with connected(url, tell=True) as client:
         conversation = Conversation(client, address)
         message = conversation.message(text)
         if wait_s:

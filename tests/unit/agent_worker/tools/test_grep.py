@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_worker.tools.grep import grep_tool
-from agent_worker.workspace.search import MAX_MATCHES
+from agent_worker.workspace.search import MAX_FILE_BYTES, MAX_MATCHES
 from tests.unit.agent_worker.tools.workspace import Desk
 
 
@@ -67,6 +67,15 @@ async def test_what_is_no_text_and_what_lies_outside_is_not_searched(desk: Desk)
         said = await desk.call("grep", pattern="needle", path=path)
         assert said.startswith("Error: ")
         assert "needle" not in said
+
+
+async def test_what_is_too_large_is_told(desk: Desk) -> None:
+    with desk.put("large", "").open("wb") as file:
+        file.truncate(MAX_FILE_BYTES + 1)
+    desk.put("small", "x")
+    assert await desk.call("grep", pattern="x") == (
+        "small:1: x\n[not searched since larger than 32 MiB: 1 files]"
+    )
 
 
 @pytest.mark.parametrize(

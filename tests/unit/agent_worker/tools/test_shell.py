@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import stat
+import sys
 import threading
 import time
 from pathlib import Path
@@ -153,32 +154,50 @@ async def test_rights_cannot_be_won(desk: Desk) -> None:
         assert won not in said.splitlines()
 
 
-def _processes(mark: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if mark in " ".join(process.cmdline()):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
+def running(command: str) -> int:
+    """How many processes of this machine are just this command."""
+    lines = (process.info["cmdline"] for process in psutil.process_iter(["cmdline"]))
+    return sum(line == command.split() for line in lines)
 
 
 @pytest.mark.system
 @pytest.mark.parametrize("how", ["timeout", "cancel"])
 async def test_the_whole_tree_is_killed(desk: Desk, how: str) -> None:
     mark = f"sleep {300 + time.time() % 1:.6f}"
-    command = f"setsid {mark} & (setsid sh -c '{mark}' &) ; nohup {mark} & wait"
+    command = f"setsid {mark} & (setsid sh -c 'exec {mark}' &) ; nohup {mark} & wait"
     timeout_s = 2 if how == "timeout" else 60
     call = asyncio.create_task(desk.call("shell", command=command, timeout_s=timeout_s))
-    await eventually(lambda: len(_processes(mark)) >= 3, 30)
+    await eventually(lambda: running(mark) == 3, 30)
     if how == "cancel":
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
     else:
         assert "[killed after 2 s]" in await call
-    await eventually(lambda: not _processes(mark), 30)
+    await eventually(lambda: not running(mark), 30)
+
+
+WORKER = """
+import asyncio, sys
+from pathlib import Path
+from agent_worker.workspace import processes, sandbox
+root = Path(sys.argv[1])
+command = [sandbox.PROGRAM, *sandbox.arguments(sys.argv[2], root, 1 << 20, 60)]
+asyncio.run(processes.run(command, sandbox.environment(root), 60))
+"""
+
+
+@pytest.mark.system
+async def test_a_killed_worker_takes_its_commands_along(desk: Desk) -> None:
+    mark = f"sleep {500 + time.time() % 1:.6f}"
+    root = desk.put("a", "x").parent
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WORKER, str(root), f"setsid {mark} & wait"
+    )
+    await eventually(lambda: running(mark), 30)
+    worker.kill()
+    await worker.wait()
+    await eventually(lambda: not running(mark), 30)
 
 
 @pytest.mark.system
@@ -186,7 +205,7 @@ async def test_what_a_command_leaves_behind_ends_with_it(desk: Desk) -> None:
     mark = f"sleep {400 + time.time() % 1:.6f}"
     async with asyncio.timeout(30):
         await desk.call("shell", command=f"setsid {mark} >/dev/null 2>&1 & echo started")
-    await eventually(lambda: not _processes(mark), 30)
+    await eventually(lambda: not running(mark), 30)
 
 
 @pytest.mark.system

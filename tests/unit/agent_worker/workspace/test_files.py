@@ -6,7 +6,9 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 
 from agent_worker.tool import ToolError
 from agent_worker.workspace import files
-from agent_worker.workspace.files import ENTRY_BYTES, PART_PREFIX, Workspace
+from agent_worker.workspace.files import ENTRY_BYTES, LEFT_OVER_S, PART_PREFIX, Workspace
 from tests.support.wait import eventually
 
 MB = 1 << 20
@@ -260,16 +262,30 @@ async def test_a_killed_writer_leaves_a_whole_file(tmp_path: Path) -> None:
         assert len(data) == 2_000_000
         assert len(set(data)) == 1
         assert found(workspace) == ["f"]
-    write(workspace, "f")
-    assert os.listdir(workspace.root) == ["f"]
 
 
 def replaced(file: Path, inode: int) -> bool:
     return file.exists() and file.stat().st_ino != inode
 
 
-def test_a_writer_that_lost_its_part_fails_and_changes_nothing(workspace: Workspace) -> None:
-    (workspace.root / "a" / f"{PART_PREFIX}x").write_bytes(b"half")
+def test_what_a_killed_writer_left_is_removed_when_it_is_old(workspace: Workspace) -> None:
+    for name, age_s in {"old": LEFT_OVER_S + 60, "young": 60}.items():
+        part = workspace.root / "a" / f"{PART_PREFIX}{name}"
+        part.write_bytes(b"half")
+        os.utime(part, (time.time() - age_s,) * 2)
     write(workspace, "a/f")
+    assert sorted(os.listdir(workspace.root / "a")) == [f"{PART_PREFIX}young", "f"]
+    assert found(workspace) == ["a/f"]
+
+
+def test_writers_at_the_same_time_do_not_meet(workspace: Workspace) -> None:
+    def fill(letter: str) -> None:
+        for _ in range(50):
+            write(workspace, "a/f", letter.encode() * 50_000)
+
+    with ThreadPoolExecutor(4) as writers:
+        for done in [writers.submit(fill, letter) for letter in "abcd"]:
+            done.result()
+    data = contents(workspace, "a/f")
+    assert (len(data), len(set(data))) == (50_000, 1)
     assert os.listdir(workspace.root / "a") == ["f"]
-    assert contents(workspace, "a/f") == b"new"

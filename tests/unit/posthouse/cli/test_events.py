@@ -122,7 +122,9 @@ async def test_it_outlives_the_bus_and_ctrl_c_is_a_good_end(follower: Follower, 
         await EventPublisher(await bus.jetstream(), LOCAL, "before").delta("one")
         await terminal.says("text=one")
         await crash(bus.server)
+        await terminal.says("the connection to NATS is lost")
         await bus.server.start()
+        await terminal.says("the connection to NATS is back")
         await run_cli("bootstrap", env=follower.env)  # EVENTS is in memory
         await EventPublisher(await bus.jetstream(), LOCAL, "after").delta("two")
         await terminal.says("text=two")

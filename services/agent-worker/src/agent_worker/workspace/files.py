@@ -10,6 +10,7 @@ the old one, so it never changes what a hard link shares.
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ MAX_ENTRIES = 200_000
 # What an empty file or a folder costs on a disk, about.
 ENTRY_BYTES = 4096
 PART_PREFIX = ".posthouse-part-"
+LEFT_OVER_S = 3600.0
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a FIFO waits for a writer.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -204,11 +206,13 @@ def _put(name: str, data: bytes, mode: int, folder: int) -> None:
 
 
 def _remove_left_overs(folder: int) -> None:
-    """Parts of killed workers. One that still writes, without owning the turn, fails then."""
+    """Parts that a killed worker left; a young one may still be written by another call."""
     for name in os.listdir(folder):
         if name.startswith(PART_PREFIX):
-            with suppress(FileNotFoundError, IsADirectoryError):
-                os.unlink(name, dir_fd=folder)
+            status = _status(name, folder)
+            if status and time.time() - status.st_mtime > LEFT_OVER_S:
+                with suppress(FileNotFoundError, IsADirectoryError):
+                    os.unlink(name, dir_fd=folder)
 
 
 def _status(name: str, folder: int) -> os.stat_result | None:

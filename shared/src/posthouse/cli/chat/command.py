@@ -45,10 +45,11 @@ async def _chat(url: str, address: "Address") -> None:
 
     # A log line would stand in the middle of what is typed.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("CRITICAL"))
-    async with connected(url) as client:
+    at_terminal = _has_terminal()  # there the session itself says when the connection is lost
+    async with connected(url, tell=not at_terminal) as client:
         conversation = Conversation(client, address)
         await conversation.listen()
-        if _has_terminal():
+        if at_terminal:
             from posthouse.cli.chat.session import Session
 
             await Session(client, conversation, language_of_locale(os.environ)).run()
