@@ -3,10 +3,8 @@
 What such servers really send differs; ``completions`` reads it with tolerance.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
@@ -27,6 +25,7 @@ from agent_worker.llm.streaming import AnswerStream
 from agent_worker.llm.surrogates import joined, loads
 from agent_worker.llm.transport import build_transport
 from posthouse.errors import ConfigError, TransientError
+from posthouse.secrets import read_secret
 from posthouse.settings import ProviderSettings
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
@@ -212,23 +211,6 @@ def build(name: str, provider: ProviderSettings) -> OpenAIClient:
     if provider.tool_mode != "native":
         raise ConfigError(f"providers.{name}.tool_mode: {provider.tool_mode} is not supported yet")
     url = provider.base_url or DEFAULT_BASE_URL
-    return OpenAIClient(name, url, _api_key(name, provider), stream=provider.stream)
-
-
-def _api_key(name: str, provider: ProviderSettings) -> str:
-    if provider.api_key_env:
-        key = os.environ.get(provider.api_key_env, "").strip()
-        if not key:
-            raise ConfigError(
-                f"providers.{name}.api_key_env: the environment variable {provider.api_key_env} is "
-                "not set or empty"
-            )
-        return key
-    if provider.api_key_file:
-        try:
-            return Path(provider.api_key_file).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise ConfigError(
-                f"providers.{name}.api_key_file: {provider.api_key_file}: {error.strerror}"
-            ) from error
-    return ""
+    env, file = provider.api_key_env, provider.api_key_file
+    key = read_secret(f"providers.{name}.api_key", env=env, file=file)
+    return OpenAIClient(name, url, key, stream=provider.stream)
