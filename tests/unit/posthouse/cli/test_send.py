@@ -119,7 +119,10 @@ async def test_an_answer_after_a_restart_of_the_bus_is_seen(agent: Agent, bus: N
     await crash(bus.server)
     await bus.server.start()
     await agent.say("still here", message.id)
-    assert await command == Result(0, "still here\n", "")
+    result = await command
+    assert (result.code, result.out) == (0, "still here\n")
+    assert "connection to NATS is lost" in result.err
+    assert "connection to NATS is back" in result.err
 
 
 async def test_a_bus_without_streams_says_what_to_do(nats: Nats) -> None:
