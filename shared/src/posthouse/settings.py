@@ -8,10 +8,17 @@ Unknown keys are errors that name the line.
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -120,6 +127,35 @@ class WebSearchSettings(Section):
     api_key_file: str = ""
 
 
+class McpServerSettings(Section):
+    """An MCP server whose tools agents may use: a program to start, or an address to call.
+
+    ``env`` and ``headers_env`` name the variables of our environment that hold the values.
+    ``allow`` without entries offers all tools of the server. A call ends after ``timeout_s``.
+    """
+
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    url: str = Field("", pattern="^(https?://.+)?$")
+    headers_env: dict[str, str] = Field(default_factory=dict)
+    timeout_s: float = Field(60.0, gt=0)
+    allow: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("give either command or url")
+        if self.env and self.url:
+            raise ValueError("env is for command; a url takes headers_env")
+        if self.headers_env and self.command:
+            raise ValueError("headers_env is for url; a command takes env")
+        return self
+
+
+# Without "__", which stands between a server and its tool: a name has one meaning.
+McpServerName = Annotated[str, Field(max_length=24, pattern="^[A-Za-z0-9]+([_-][A-Za-z0-9]+)*$")]
+
+
 class Settings(BaseSettings):
     """All of ``posthouse.yaml``; every service reads the same file and takes its part."""
 
@@ -144,6 +180,7 @@ class Settings(BaseSettings):
     slots: int = Field(16, ge=1)
     fetch: FetchSettings = FetchSettings()
     web_search: WebSearchSettings = WebSearchSettings()
+    mcp: dict[McpServerName, McpServerSettings] = Field(default_factory=dict)
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)
     tiers: TierSettings = TierSettings()
     routes: tuple[dict[str, Any], ...] = ()

@@ -96,6 +96,28 @@ def test_files_need_a_workspace_and_the_shell_a_switch(
     assert names & (FILE_TOOLS | {"shell"}) == offered
 
 
+def test_a_source_is_asked_anew_and_its_names_come_last() -> None:
+    recorder = Recorder()
+    own, one, other = recorder.tool("own"), recorder.tool("one"), recorder.tool("other")
+    offered = [ToolRegistry([one])]
+    registry = ToolRegistry([own])
+    registry.add_source(lambda: offered[0])
+    before = registry.narrowed(lambda tool: True)
+
+    offered[0] = ToolRegistry([other, recorder.tool("own")])
+
+    assert before.list_for("main") == [own, one]
+    assert registry.narrowed(lambda tool: True).list_for("main") == [own, other]
+    assert registry.narrowed(lambda tool: tool is other).list_for("main") == [other]
+
+
+def test_a_registry_may_leave_the_arguments_to_the_tools() -> None:
+    tool = named("x", {"type": "object", "required": ["y"]})
+
+    assert ToolRegistry([tool]).problems(tool, {})
+    assert ToolRegistry([tool], checks_arguments=False).problems(tool, {}) == []
+
+
 def test_a_file_of_tools_path_adds_tools() -> None:
     registry = load_tools(Settings(tools_path=(FIXTURE_TOOLS,)))
 

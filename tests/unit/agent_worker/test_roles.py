@@ -75,6 +75,14 @@ def test_all_but_the_prompt_has_a_default(text: str) -> None:
         (("SubAgent", "Shell"), "sub_agent", True),
         (("Read",), "write", False),
         (("Read",), "read_result", False),
+        (("git__read",), "git__read", True),
+        (("git__read",), "git__write", False),
+        (("git__*",), "git__read", True),
+        (("git__*",), "github__read", False),
+        # Another server's: only spelling would tell them apart.
+        (("git__hubread",), "github__read", False),
+        (("githubread",), "github__read", False),
+        (("Git__read",), "git__read", False),
     ],
 )
 def test_tools_are_matched_whatever_their_spelling(

@@ -5,7 +5,7 @@ import os
 import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 import structlog
@@ -20,7 +20,7 @@ from agent_worker.adapters.jetstream import JetStreamEvents, JetStreamInbox, Jet
 from agent_worker.adapters.memory import RpcCallApi, RpcTurnApi
 from agent_worker.commands import Commands
 from agent_worker.llm.routing import RoutedClient, build_client
-from agent_worker.registry import load_tools
+from agent_worker.registry import ToolRegistry, load_tools
 from agent_worker.requests import AgentRequests
 from agent_worker.roles import RoleBook
 from agent_worker.turns.briefing import Agent, TurnTools
@@ -35,6 +35,9 @@ from posthouse import bootstrap, bus, health, readiness, service, subjects
 from posthouse.errors import ConfigError, PosthouseError, Unavailable
 from posthouse.rpc import RpcClient
 from posthouse.settings import Settings
+
+if TYPE_CHECKING:
+    from agent_worker.mcp_tools.servers import McpServers
 
 log = structlog.get_logger(__name__)
 
@@ -176,6 +179,16 @@ def load_roles(settings: Settings, llm: RoutedClient) -> RoleBook:
     return book
 
 
+def load_mcp(settings: Settings, tools: ToolRegistry) -> "McpServers | None":
+    """The MCP servers, whose tools are added to ``tools``. Raises ConfigError."""
+    if not settings.mcp:
+        return None
+    # The library takes half a second to load, which only those wait who use it.
+    from agent_worker.mcp_tools.servers import McpServers
+
+    return McpServers(settings.mcp, tools)
+
+
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Work until ``stop`` is set; then hand over at step borders and return."""
     llm = build_client(settings)
@@ -188,10 +201,14 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         token_budget=settings.budgets.tokens,
         workspace_dir=settings.workspace_dir,
     )
+    mcp = load_mcp(settings, agent.tools)
     link = Link(settings.nats_url)
     ready = asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(agent.llm.aclose)
+        if mcp is not None:
+            stack.push_async_callback(mcp.stop)
+            mcp.start()
         server = health.HealthServer(_checks(link, ready), settings.http_host, settings.health_port)
         await server.start()
         stack.push_async_callback(server.stop)

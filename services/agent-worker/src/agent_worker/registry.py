@@ -20,14 +20,20 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class _Entry(NamedTuple):
     tool: Tool
     schema: dict[str, Any]
-    check: ArgumentsCheck
+    problems: Callable[[dict[str, Any]], list[str]]
 
 
 class ToolRegistry:
-    """Tools by name, in order of registration."""
+    """Tools by name, in order of registration.
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    Without ``checks_arguments`` calls are not compared with the schemas: those of strangers can
+    refer to addresses and hold patterns that take hours, and whoever has such a tool checks.
+    """
+
+    def __init__(self, tools: Iterable[Tool] = (), *, checks_arguments: bool = True) -> None:
+        self._checks_arguments = checks_arguments
         self._entries: dict[str, _Entry] = {}
+        self._sources: list[Callable[[], ToolRegistry]] = []
         for tool in tools:
             self.register(tool)
 
@@ -41,12 +47,24 @@ class ToolRegistry:
             check = ArgumentsCheck(tool.input_schema)
         except ValueError as error:
             raise ConfigError(f"tool {tool.name}: bad input_schema: {error}") from error
-        self._entries[tool.name] = _Entry(tool, _function_schema(tool), check)
+        problems = check.problems if self._checks_arguments else _unchecked
+        self._entries[tool.name] = _Entry(tool, _function_schema(tool), problems)
+
+    def add_source(self, source: "Callable[[], ToolRegistry]") -> None:
+        """Add tools that come and go: ``narrowed`` asks which of them there are then."""
+        self._sources.append(source)
 
     def narrowed(self, allows: Callable[[Tool], bool]) -> "ToolRegistry":
-        """A registry with those of these tools that are allowed, in the same order."""
+        """A registry with those of these tools that are allowed, in the same order.
+
+        It stays as it is when the sources change. Of two tools of one name the first counts.
+        """
+        entries = dict(self._entries)
+        for source in self._sources:
+            added = source()._entries
+            entries |= {name: entry for name, entry in added.items() if name not in entries}
         narrowed = ToolRegistry()
-        narrowed._entries = {n: e for n, e in self._entries.items() if allows(e.tool)}
+        narrowed._entries = {n: e for n, e in entries.items() if allows(e.tool)}
         return narrowed
 
     def get(self, name: str) -> Tool | None:
@@ -68,7 +86,7 @@ class ToolRegistry:
 
     def problems(self, tool: Tool, input: dict[str, Any]) -> list[str]:
         """What is wrong with the arguments of a call; empty if they fit the schema."""
-        return self._entries[tool.name].check.problems(input)
+        return self._entries[tool.name].problems(input)
 
 
 def load_tools(settings: Settings) -> ToolRegistry:
@@ -92,6 +110,10 @@ def load_tools(settings: Settings) -> ToolRegistry:
 def _made(tools: Callable[..., list[Tool]], settings: Settings) -> list[Tool]:
     """Call ``tools()``, or ``tools(settings)`` where it takes them."""
     return tools(settings) if inspect.signature(tools).parameters else tools()
+
+
+def _unchecked(input: dict[str, Any]) -> list[str]:
+    return []
 
 
 def _function_schema(tool: Tool) -> dict[str, Any]:

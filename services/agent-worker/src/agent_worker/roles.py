@@ -55,8 +55,19 @@ class Role(Section):
         return [name for part in value.split(",") if (name := part.strip())]
 
     def allows(self, tool: Tool) -> bool:
-        """Whether the role may use a tool; case and ``_`` do not matter."""
-        return not self.tools or _plain(tool.name) in map(_plain, self.tools)
+        """Whether the role may use a tool."""
+        return not self.tools or any(_names(entry, tool.name) for entry in self.tools)
+
+
+def _names(entry: str, tool: str) -> bool:
+    """Case and ``_`` do not matter, but in ``<MCP server>__<tool>`` they do.
+
+    There they could make the tools of two servers one. ``<MCP server>__*`` is all of a server.
+    """
+    server, separator, _ = tool.partition("__")
+    if separator:
+        return entry in (tool, f"{server}__*")
+    return _plain(entry) == _plain(tool)
 
 
 def _plain(name: str) -> str:
