@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -36,6 +37,11 @@ class _Screen(pyte.Screen):
         super().report_device_status(mode)
 
 
+def _take_ctrl_c() -> None:
+    """Tests that run in the background would hand on that it is ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Terminal:
     """``posthouse <args>`` in a terminal of 80 columns and 40 rows."""
 
@@ -46,6 +52,7 @@ class Terminal:
             ["-m", "posthouse", *args],
             env={**inherited, "TERM": "xterm-256color", "LANG": "en_US.UTF-8", **(env or {})},
             dimensions=(ROWS, COLUMNS),
+            preexec_fn=_take_ctrl_c,
         )
         self._screen = _Screen(COLUMNS, ROWS, self._child.child_fd)
         self._stream = pyte.ByteStream(self._screen)

@@ -12,6 +12,7 @@ from posthouse.bus import close
 from posthouse.errors import Drift, Unavailable
 from posthouse.streams import CRON, DLQ, EVENTS, INBOUND, OUTBOUND
 from tests.support.servers import Nats
+from tests.support.wait import eventually
 
 DOMAINS = ["web", "feishu+sales"]
 
@@ -56,9 +57,14 @@ async def test_messages_reach_the_durable_of_their_bot(js: JetStreamContext) -> 
     await bootstrap(js, DOMAINS)
     await js.publish("outbound.im.feishu=2Bsales.oc_1", b"x")
     await js.publish("outbound.im.web.c1", b"y")
-    for domain in DOMAINS:
-        info = await js.consumer_info(OUTBOUND, subjects.deliver_durable(domain))
-        assert info.num_pending == 1
+
+    async def pending() -> bool:
+        durables = [subjects.deliver_durable(domain) for domain in DOMAINS]
+        infos = [await js.consumer_info(OUTBOUND, durable) for durable in durables]
+        return all(info.num_pending == 1 for info in infos)
+
+    # The server counts a moment after it has acknowledged.
+    await eventually(pending)
 
 
 async def test_a_tunable_difference_is_mended_and_named(js: JetStreamContext) -> None:
