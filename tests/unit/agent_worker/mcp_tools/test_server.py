@@ -3,12 +3,15 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import psutil
 import pytest
+from structlog.testing import capture_logs
 
 from agent_worker.mcp_tools import connection
 from agent_worker.mcp_tools.servers import McpServers
@@ -177,19 +180,28 @@ async def test_stop_leaves_no_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "reason"),
     [
-        ["/does/not/exist"],
-        [sys.executable, "-c", "pass"],
-        [sys.executable, "-c", "while True: print('garbage')"],
-        ["sleep", "1000"],
+        (["/does/not/exist"], "FileNotFoundError: No such file or directory"),
+        ([sys.executable, "-c", "pass"], "MCPError"),
+        ([sys.executable, "-c", "while True: print('garbage')"], "TimeoutError"),
+        (["sleep", "1000"], "TimeoutError"),
     ],
     ids=["missing", "ends", "garbage", "silent"],
 )
-async def test_what_is_no_server_keeps_nobody_waiting(command: list[str]) -> None:
-    async with connected(command=command) as desk:
-        await asyncio.sleep(0.3)
-        assert desk.names() == []
+async def test_what_is_no_server_is_told_and_tried_again(
+    command: list[str], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(connection, "FIRST_DELAY_S", 0.05)
+    before = set(psutil.Process().children())
+    with capture_logs() as logs:
+        async with connected(command=command) as desk:
+            await eventually(lambda: len(logs) >= 2, READY_S)
+            assert desk.names() == []
+    failed = {"event": "mcp.not_connected", "log_level": "warning", "server": "s"}
+    assert logs[:2] == [failed | {"reason": reason}] * 2
+    assert set(psutil.Process().children()) <= before
 
 
 async def test_a_server_that_went_for_good_is_said_to_be_away(
@@ -203,6 +215,11 @@ async def test_a_server_that_went_for_good_is_said_to_be_away(
         program.unlink()
         assert "ended during the call" in await desk.use("crash")
         assert "is not there just now" in await desk.use("echo", text="hi")
+
+
+def test_a_worker_without_servers_does_not_load_the_library() -> None:
+    code = "import sys, agent_worker.main; sys.exit('mcp' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_variable_that_is_not_set_stops_the_start() -> None:

@@ -1,6 +1,7 @@
 """A connection to one MCP server that is made again whenever it is lost."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -29,6 +30,8 @@ LIST_EVERY_S = 60.0
 PATIENCE_S = 10.0
 FIRST_DELAY_S = 0.5
 MAX_DELAY_S = 60.0
+# One that ends sooner is started less and less often.
+STEADY_S = 30.0
 # The library gives a child 2 s to end by itself and 2 s after SIGTERM.
 STOP_TIMEOUT_S = 10.0
 
@@ -62,7 +65,8 @@ class Connection:
     async def client(self) -> Client:
         """The library's client; its calls may be made in any task. Raises ToolError."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._made.wait(), PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):
+                await self._made.wait()
         if self._client is None:
             raise ToolError(
                 f"the MCP server {self._name} is not there just now. "
@@ -77,13 +81,15 @@ class Connection:
     async def _keep(self) -> None:
         delay_s = FIRST_DELAY_S
         while True:
+            began = time.monotonic()
             try:
                 await self._hold()
-                delay_s = FIRST_DELAY_S
                 log.warning("mcp.lost", server=self._name)
             # Whatever a server does, it costs its own tools alone.
             except Exception as error:
                 log.warning("mcp.not_connected", server=self._name, reason=_reason(error))
+            if time.monotonic() - began > STEADY_S:
+                delay_s = FIRST_DELAY_S
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, MAX_DELAY_S)
 
@@ -112,7 +118,8 @@ class Connection:
     async def _watch(self, client: Client) -> None:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._doubtful.wait(), LIST_EVERY_S)
+                async with asyncio.timeout(LIST_EVERY_S):
+                    await self._doubtful.wait()
             self._doubtful.clear()
             if self._client is not client:
                 return

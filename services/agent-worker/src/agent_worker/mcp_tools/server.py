@@ -36,8 +36,14 @@ class McpServer:
         self._settings = settings
         self._tools = ToolRegistry()
         self._connection = Connection(name, opener(name, settings), self._read_tools)
-        self.start = self._connection.start
-        self.stop = self._connection.stop
+
+    def start(self) -> None:
+        """Connect in the background."""
+        self._connection.start()
+
+    async def stop(self) -> None:
+        """Close the connection; a child process is ended."""
+        await self._connection.stop()
 
     def tools(self) -> ToolRegistry:
         """What the server offers and the settings allow."""

@@ -8,15 +8,18 @@ from types import TracebackType
 from typing import Self
 
 import anyio
+import httpx2
 from mcp.client._transport import ReadStream, TransportStreams
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.message import SessionMessage
 
 from posthouse.errors import ConfigError
 from posthouse.secrets import read_secret
 from posthouse.settings import McpServerSettings
+
+# Servers may hold a stream of events open in silence; calls have limits of their own.
+HTTP_TIMEOUT = httpx2.Timeout(30.0, read=300.0)
 
 Opener = Callable[[Callable[[], None]], AbstractAsyncContextManager[TransportStreams]]
 
@@ -67,7 +70,7 @@ async def _http(
 ) -> AsyncIterator[TransportStreams]:
     """The operator chose the address, so it may be a private one, unlike those of ``fetch``."""
     async with (
-        create_mcp_http_client(headers) as client,
+        httpx2.AsyncClient(headers=headers, timeout=HTTP_TIMEOUT) as client,
         streamable_http_client(settings.url, http_client=client) as streams,
     ):
         yield streams
