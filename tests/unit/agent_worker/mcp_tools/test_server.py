@@ -259,3 +259,19 @@ async def test_over_http_also_when_it_comes_late_and_comes_back(
 
 async def desk_works(desk: Desk) -> bool:
     return "back" in await desk.use("echo", text="back")
+
+
+async def test_headers_carry_the_values_of_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WIKI_AUTHORIZATION", "Bearer geheim")
+    heard: list[bytes] = []
+
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    async with await asyncio.start_server(hear, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+        headers = {"Authorization": "WIKI_AUTHORIZATION"}
+        async with connected(command=(), url=url, headers_env=headers):
+            await eventually(lambda: heard, READY_S)
+    assert b"\r\nauthorization: bearer geheim\r\n" in heard[0].lower()
