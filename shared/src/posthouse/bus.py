@@ -144,7 +144,8 @@ async def _take_no_more(broker: "NatsBroker") -> None:
             await asyncio.sleep(HAND_OVER_S)
     except (nats.errors.Error, OSError, TimeoutError) as error:
         log.info("nats.not_drained", error=type(error).__name__)
-    else:
+    finally:
+        # Drained or given up: FastStream would fail on leaving it once more.
         for subscriber in heard:
             subscriber.subscription = None
 
