@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -233,7 +234,11 @@ def test_deep_folders_break_nothing(workspace: Workspace) -> None:
         os.close(here)
         here = below
     os.close(here)
-    assert found(workspace) == ["a/f"]
+    try:
+        assert found(workspace) == ["a/f"]
+    finally:
+        # Python removes folders by recursion, so pytest could not clean up behind us.
+        subprocess.run(["rm", "-rf", str(workspace.root)], check=True, timeout=30)
 
 
 WRITER = """
