@@ -206,3 +206,14 @@ async def test_a_feed_that_is_not_there_is_not_begun(
     await feeds.settled(10)
     assert log.stored == []
     assert len(publisher.published) == 1
+
+
+async def test_an_event_of_a_stranger_does_not_hold_up_the_answer(
+    publisher: FakePublisher,
+) -> None:
+    log = MemoryEventLog()
+    await log.append(FEED, b"garbage", 0)
+    outbox = Outbox(publisher, Feeds(log))
+    await outbox.publish([answer()])
+    assert outbox.reports() == [report(1)]
+    assert len(log.stored) == 1

@@ -14,17 +14,10 @@ from agent_worker.llm.client import ChatRequest, ChatResponse, Message
 from agent_worker.llm.openai import OpenAIClient, Patience, build
 from posthouse.errors import ConfigError, PosthouseError
 from posthouse.settings import ProviderSettings
-from tests.support.model_server import ModelServer, completion, refusal, serving
+from tests.support.model_server import ModelServer, completion, refusal
 
 HELLO = completion({"role": "assistant", "content": "hello"})
 SHORT = Patience(connect_s=5.0, whole_s=0.2, first_byte_s=0.4, idle_s=0.2)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ModelServer]:
-    """A model server."""
-    async with serving() as model:
-        yield model
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from tests.support.model_server import (
     data,
     delta,
     refusal,
-    serving,
     stream,
 )
 from tests.support.wait import eventually
@@ -29,13 +28,6 @@ from tests.support.wait import eventually
 QUICK = Patience(connect_s=5.0, whole_s=5.0, first_byte_s=0.5, idle_s=0.2)
 REQUEST = ChatRequest(messages=[{"role": "user", "content": "hi"}], model="m-1")
 USAGE = {"prompt_tokens": 12, "completion_tokens": 3}
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ModelServer]:
-    """A model server."""
-    async with serving() as model:
-        yield model
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -46,11 +47,10 @@ class AnswerStream:
 
     async def begin(self) -> None:
         """Wait for the first piece of text, or for the end of an answer without text."""
-        try:
+        async with AsyncExitStack() as failed:
+            failed.push_async_callback(self.close)
             self._first = await anext(self._pieces, "")
-        except BaseException:
-            await self.close()
-            raise
+            failed.pop_all()
 
     async def texts(self) -> AsyncIterator[str]:
         """The pieces of text as they come."""

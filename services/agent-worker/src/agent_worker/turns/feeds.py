@@ -54,10 +54,11 @@ class Feeds:
         subject = subjects.events(answer.conversation, workflow_id)
         try:
             found = await self._log.last(subject)
-        except PosthouseError as error:
-            log.warning("feed.not_completed", workflow_id=workflow_id, reason=error.message)
+            last = StreamEvent.model_validate_json(found[1]) if found else None
+        except (PosthouseError, ValueError) as error:
+            # Cosmetic: the answer itself must not fail because of it, nor of a stranger's event.
+            log.warning("feed.not_completed", workflow_id=workflow_id, why=type(error).__name__)
             return
-        last = StreamEvent.model_validate_json(found[1]) if found else None
         if last is None or last.final:
             return
         writer = EventWriter(self._log, subject, workflow_id, last.epoch, last.seq, resumed=True)

@@ -12,7 +12,7 @@ import secrets
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -193,16 +193,19 @@ def _put(name: str, data: bytes, mode: int, folder: int) -> None:
     """Write a part file and rename it: others see the old file or the whole new one."""
     _remove_left_overs(folder)
     part = PART_PREFIX + secrets.token_hex(8)
-    with os.fdopen(os.open(part, _CREATE, _FILE_MODE, dir_fd=folder), "wb") as file:
-        try:
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(part, dir_fd=folder)
-            raise
+    descriptor = os.open(part, _CREATE, _FILE_MODE, dir_fd=folder)
+    with os.fdopen(descriptor, "wb") as file, ExitStack() as failed:
+        failed.callback(_unlink, part, folder)
+        file.write(data)
+        file.flush()
+        os.fchmod(file.fileno(), mode)
+        os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+        failed.pop_all()
+
+
+def _unlink(name: str, folder: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
 
 
 def _remove_left_overs(folder: int) -> None:
